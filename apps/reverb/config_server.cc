@@ -168,14 +168,15 @@ void ReadLog(ConfigReader& in, const toml::table& table, const ConfigTarget& to)
 void ReadLimits(ConfigReader& in, const toml::table& table, const ConfigTarget& to) {
   ServerLimits* const limits = &to.options->limits;
   in.CheckKeys(table, "limits.",
-               {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "insert_window_bytes",
-                "max_waiting_items", "max_window_bytes", "sample_window_bytes", "max_streams",
-                "disconnected_session_ttl", "max_disconnected_bytes", "sequence_number_ttl",
+               {"max_message_bytes", "max_chunk_bytes", "max_item_bytes", "max_decoded_item_bytes",
+                "insert_window_bytes", "max_waiting_items", "max_window_bytes", "sample_window_bytes",
+                "max_streams", "disconnected_session_ttl", "max_disconnected_bytes", "sequence_number_ttl",
                 "max_remembered_writers", "max_pinned_bytes", "stalled_client_timeout", "client"},
                "");
   LimitInto(in, table, "max_message_bytes", &limits->max_message_bytes);
   LimitInto(in, table, "max_chunk_bytes", &limits->max_chunk_bytes);
   LimitInto(in, table, "max_item_bytes", &limits->max_item_bytes);
+  LimitInto(in, table, "max_decoded_item_bytes", &limits->max_decoded_item_bytes);
   LimitInto(in, table, "insert_window_bytes", &limits->insert_window_bytes);
   LimitInto(in, table, "max_window_bytes", &limits->max_window_bytes);
   LimitInto(in, table, "sample_window_bytes", &limits->sample_window_bytes);

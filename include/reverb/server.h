@@ -35,6 +35,8 @@ struct ServerLimits {
   // Rejects larger items, counted as the bytes that a sampler receives. Clients accept as much by default
   // (ClientOptions::max_response_bytes).
   uint64_t max_item_bytes = uint64_t{1} << 30;
+  // Rejects items that are larger when they are decoded (ClientOptions::max_decoded_item_bytes).
+  uint64_t max_decoded_item_bytes = uint64_t{4} << 30;
   // Of one writer: bytes in transit or waiting for their tables, and the number of waiting items.
   uint64_t insert_window_bytes = uint64_t{16} << 20;
   size_t max_waiting_items = size_t{1} << 17;

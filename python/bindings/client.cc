@@ -340,7 +340,8 @@ uint64_t UnsupportedDTypes() {
 
 ClientObject::ClientObject(std::string address, bool in_process, bool local, std::string name,
                            std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout,
-                           uint64_t max_response_bytes, std::optional<double> keepalive_timeout,
+                           uint64_t max_response_bytes, uint64_t max_decoded_item_bytes,
+                           uint64_t max_decoded_reply_bytes, std::optional<double> keepalive_timeout,
                            std::string_view lost_updates, double lost_server_timeout, bool servers_may_change,
                            const std::optional<std::vector<std::string>>& tls, std::string token,
                            std::string_view plaintext_token)
@@ -354,6 +355,8 @@ ClientObject::ClientObject(std::string address, bool in_process, bool local, std
       .reconnect_timeout = reconnect_timeout_,
       .keepalive_timeout = TimeoutFromSeconds(keepalive_timeout, "keepalive_timeout"),
       .max_response_bytes = max_response_bytes,
+      .max_decoded_item_bytes = max_decoded_item_bytes,
+      .max_decoded_reply_bytes = max_decoded_reply_bytes,
       .in_process = in_process,
       .local = local,
       .name = std::move(name),
@@ -429,9 +432,11 @@ void BindClient(nb::module_& module) {
                     const std::optional<std::vector<std::string>>&, std::string, std::string_view>(),
            "server_address"_a, nb::kw_only(), "in_process"_a = true, "local"_a = true, "name"_a = "",
            "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none(),
-           "max_response_bytes"_a = ClientOptions().max_response_bytes, "keepalive_timeout"_a.none() = 20.0,
-           "lost_updates"_a = "drop", "lost_server_timeout"_a = 10.0, "servers_may_change"_a = false,
-           "tls"_a = nb::none(), "token"_a = "", "plaintext_token"_a = "warn")
+           "max_response_bytes"_a = ClientOptions().max_response_bytes,
+           "max_decoded_item_bytes"_a = ClientOptions().max_decoded_item_bytes,
+           "max_decoded_reply_bytes"_a = ClientOptions().max_decoded_reply_bytes,
+           "keepalive_timeout"_a.none() = 20.0, "lost_updates"_a = "drop", "lost_server_timeout"_a = 10.0,
+           "servers_may_change"_a = false, "tls"_a = nb::none(), "token"_a = "", "plaintext_token"_a = "warn")
       .def_prop_ro("server_address", &Self::address, "The address that was passed to the constructor.")
       .def("insert", &Insert, "data"_a.none(), "priorities"_a.none(), nb::kw_only(), "timeout"_a = nb::none(),
            kInsertDoc)

@@ -28,8 +28,9 @@ class ClientObject {
  public:
   ClientObject(std::string address, bool in_process, bool local, std::string name,
                std::optional<int64_t> write_window_bytes, std::optional<double> reconnect_timeout,
-               uint64_t max_response_bytes, std::optional<double> keepalive_timeout,
-               std::string_view lost_updates, double lost_server_timeout, bool servers_may_change,
+               uint64_t max_response_bytes, uint64_t max_decoded_item_bytes, uint64_t max_decoded_reply_bytes,
+               std::optional<double> keepalive_timeout, std::string_view lost_updates,
+               double lost_server_timeout, bool servers_may_change,
                const std::optional<std::vector<std::string>>& tls, std::string token,
                std::string_view plaintext_token);
 

@@ -164,6 +164,8 @@ class Client:
         write_window_bytes: int | None = 67108864,
         reconnect_timeout: float | None = None,
         max_response_bytes: int = 1073741824,
+        max_decoded_item_bytes: int = 4294967296,
+        max_decoded_reply_bytes: int = 8589934592,
         keepalive_timeout: float | None = 20.0,
         lost_updates: str = "drop",
         lost_server_timeout: float = 10.0,

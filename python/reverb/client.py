@@ -31,6 +31,8 @@ _DEFAULTS = {
     "write_window_bytes": 64 * 2**20,
     "reconnect_timeout": None,
     "max_response_bytes": 2**30,
+    "max_decoded_item_bytes": 4 * 2**30,
+    "max_decoded_reply_bytes": 8 * 2**30,
     "keepalive_timeout": 20.0,
     "lost_updates": "drop",
     "lost_server_timeout": 10.0,
@@ -158,6 +160,8 @@ class Client(_core.Client):
         write_window_bytes: int | None = 64 * 2**20,
         reconnect_timeout: float | None = None,
         max_response_bytes: int = 2**30,
+        max_decoded_item_bytes: int = 4 * 2**30,
+        max_decoded_reply_bytes: int = 8 * 2**30,
         keepalive_timeout: float | None = 20.0,
         lost_updates: Literal["drop", "raise"] = "drop",
         lost_server_timeout: float = 10.0,
@@ -182,6 +186,9 @@ class Client(_core.Client):
             reconnect_timeout: seconds for which calls, writers and samples try to reach a server that is lost or not
                 started yet; RuntimeError afterwards. None: they wait forever, or for the `timeout` of the call.
             max_response_bytes: the largest response, such as one large sample, that is accepted from a server.
+            max_decoded_item_bytes: the largest item, when it is decoded, that is accepted from a server. Compressed data
+                can become many times larger than the response.
+            max_decoded_reply_bytes: the same for all items of a response; at least `max_decoded_item_bytes`.
             keepalive_timeout: seconds, at least 1, for which a server may leave a gRPC connection unanswered, for
                 example because its host or the network has failed. Then the connection is closed, which is logged:
                 waiting calls, writers and samples reconnect, or fail after `reconnect_timeout`. None: never.
@@ -224,6 +231,8 @@ class Client(_core.Client):
             "write_window_bytes": _arguments.as_bytes("write_window_bytes", write_window_bytes),
             "reconnect_timeout": reconnect_timeout,
             "max_response_bytes": _arguments.as_bytes("max_response_bytes", max_response_bytes),
+            "max_decoded_item_bytes": _arguments.as_bytes("max_decoded_item_bytes", max_decoded_item_bytes),
+            "max_decoded_reply_bytes": _arguments.as_bytes("max_decoded_reply_bytes", max_decoded_reply_bytes),
             "keepalive_timeout": keepalive_timeout,
             "lost_updates": lost_updates,
             "lost_server_timeout": float(lost_server_timeout),

@@ -33,6 +33,11 @@ Status ClientOptions::Validate() const {
     return Status::InvalidArgument("max_response_bytes (" + std::to_string(max_response_bytes) +
                                    ") must be at least " + std::to_string(kMinResponseBytes));
   }
+  if (max_decoded_item_bytes < 1 || max_decoded_reply_bytes < max_decoded_item_bytes) {
+    return Status::InvalidArgument("max_decoded_item_bytes (" + std::to_string(max_decoded_item_bytes) +
+                                   ") must be above 0, and max_decoded_reply_bytes (" +
+                                   std::to_string(max_decoded_reply_bytes) + ") at least as much");
+  }
   if (keepalive_timeout && *keepalive_timeout < std::chrono::seconds(1)) {
     return Status::InvalidArgument("keepalive_timeout (" + internal::DurationText(*keepalive_timeout) +
                                    ") must be at least 1 s, or absent to wait forever");

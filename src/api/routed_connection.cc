@@ -276,6 +276,8 @@ WireLimits ToWireLimits(const ClientOptions& options) {
   WireLimits limits;
   limits.max_message_bytes = options.max_response_bytes;
   limits.max_chunk_bytes = options.max_response_bytes;
+  limits.max_decoded_item_bytes = options.max_decoded_item_bytes;
+  limits.max_decoded_reply_bytes = options.max_decoded_reply_bytes;
   return limits;
 }
 

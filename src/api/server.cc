@@ -37,6 +37,7 @@ internal::ServiceLimits ToServiceLimits(const ServerLimits& limits) {
   to.wire.max_message_bytes = limits.max_message_bytes;
   to.wire.max_chunk_bytes = limits.max_chunk_bytes;
   to.max_item_bytes = limits.max_item_bytes;
+  to.wire.max_decoded_item_bytes = limits.max_decoded_item_bytes;
   to.insert_window_bytes = limits.insert_window_bytes;
   to.max_waiting_items = limits.max_waiting_items;
   to.sample_window_bytes = limits.sample_window_bytes;

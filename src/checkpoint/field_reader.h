@@ -24,6 +24,7 @@ class FieldReader {
 
   bool ok() const { return ok_; }
   bool at_end() const { return ok_ && reader_.remaining() == 0; }
+  size_t remaining() const { return ok_ ? reader_.remaining() : 0; }
   uint8_t Byte() {
     uint8_t value = 0;
     ok_ = ok_ && reader_.ReadByte(&value);

@@ -409,8 +409,6 @@ void PageEncoder::Add(uint64_t slot, const SlotRecord& record, std::span<const C
     Varint(first.length);
     return;
   }
-  std::vector<const Chunk*> chunks;
-  trajectory.ForEachChunk([&](const Chunk* chunk) { chunks.push_back(chunk); });
   Varint(columns);
   for (uint32_t c = 0; c < columns; ++c) {
     const uint32_t slices = trajectory.num_slices(c);
@@ -418,7 +416,7 @@ void PageEncoder::Add(uint64_t slot, const SlotRecord& record, std::span<const C
     Varint(uint64_t{slices} << 1 | (trajectory.squeeze(c) ? 1 : 0));
     for (uint32_t s = 0; s < slices; ++s) {
       const SliceView slice = trajectory.slice(c, s);
-      Varint(static_cast<uint64_t>(std::ranges::find(chunks, slice.chunk) - chunks.begin()));
+      Varint(trajectory.chunk_index(c, s));
       Varint(slice.chunk_column);
       Varint(slice.offset);
       Varint(slice.length);
@@ -461,8 +459,9 @@ Status DecodePage(std::string_view bytes, uint64_t first_slot, uint64_t end_slot
       const uint64_t slices_and_squeeze =
           is_single ? (uint64_t{1} << 1 | ((flags & kSqueeze) != 0 ? 1 : 0)) : in.Varint();
       column.squeeze = (slices_and_squeeze & 1) != 0;
-      // Each slice takes at least four bytes.
-      if (slices_and_squeeze >> 1 > bytes.size()) fits = false;
+      // Each slice takes at least four bytes, or two of the only one.
+      constexpr uint64_t kMinSliceBytes = 4;
+      if (!is_single && slices_and_squeeze >> 1 > in.remaining() / kMinSliceBytes) fits = false;
       if (!fits) break;
       column.slices.resize(slices_and_squeeze >> 1);
       for (PageSlice& slice : column.slices) {

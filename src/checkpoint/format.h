@@ -73,6 +73,9 @@ struct ManifestTable {
   std::vector<RecordPlace> pages;  // of Manifest::slots_per_page slots each
 };
 
+// The smallest size of an item in a page: a varint each for slot, operation, segment, ordinal, offset and length; the
+// flags; key, priority and time.
+inline constexpr uint64_t kMinItemBytes = 6 + 1 + 3 * 8;
 // The smallest size of a row in a page.
 inline constexpr uint64_t kMinRowBytes = 8;
 

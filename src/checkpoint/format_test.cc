@@ -332,5 +332,52 @@ TEST(TableStateTest, TruncationIsDataLoss) {
   }
 }
 
+TEST(LargePageTest, AnItemOfManyChunksAndSlicesTakesLittleTime) {
+  // Looking for the chunk of each slice among all of them would take minutes.
+  constexpr uint32_t kChunks = 1 << 18, kSlices = 1 << 20;
+  ChunkStore store{{}};
+  std::vector<ColumnSpec> columns(1);
+  std::vector<ChunkPlace> places;
+  for (uint32_t i = 0; i < kChunks; ++i) {
+    columns[0].slices.push_back({.chunk = test::MakeChunk(&store, 1, i, 1), .length = 1});
+    places.push_back({1, i});
+  }
+  for (uint32_t i = kChunks; i < kSlices; ++i) {
+    columns[0].slices.push_back({.chunk = columns[0].slices[kChunks - 1 - i % 100].chunk, .length = 1});
+  }
+  const Trajectory trajectory = Trajectory::Create(columns).value();
+  PageEncoder encoder;
+  encoder.Begin(0);
+  SlotRecord record{.key = 1, .inserted = 1, .touched = 1};
+  record.trajectory = trajectory.handle();
+  encoder.Add(0, record, places);
+  size_t slices = 0;
+  ASSERT_OK(DecodePage(encoder.bytes(), 0, 1, [&](PageItem& item) {
+    slices = item.columns[0].slices.size();
+    EXPECT_EQ(item.chunks.size(), kChunks);
+    EXPECT_EQ(item.columns[0].slices[kChunks / 2].chunk, kChunks / 2);
+    EXPECT_EQ(item.columns[0].slices[kSlices - 1].chunk, kChunks - 1 - (kSlices - 1) % 100);
+    return Status::Ok();
+  }));
+  EXPECT_EQ(slices, kSlices);
+}
+
+TEST(LargePageTest, MoreSlicesThanThePageHoldsAreNotAllocated) {
+  // One item with one chunk and one column that claims 2^40 slices.
+  std::string bytes;
+  PutVarint(&bytes, 0);
+  PutByte(&bytes, 0);
+  for (int i = 0; i < 3; ++i) PutFixed64(&bytes, 0);
+  PutVarint(&bytes, 1);
+  PutVarint(&bytes, 1);
+  PutVarint(&bytes, 7);
+  PutVarint(&bytes, 0);
+  PutVarint(&bytes, 1);
+  PutVarint(&bytes, uint64_t{1} << 41);
+  bytes.append(100, 0);
+  EXPECT_THAT(DecodePage(bytes, 0, 1, [](PageItem&) { return Status::Ok(); }),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("invalid fields")));
+}
+
 }  // namespace
 }  // namespace reverb::internal

@@ -61,6 +61,7 @@ Status ReverbSource::ReadStates() {
   server_.created_nanos = manifest_.created_nanos;
   server_.writers = manifest_.writers;
   server_.shard = manifest_.shard;
+  REVERB_RETURN_IF_ERROR(CheckSizes());
   RecordReader records(fs_, path_, &manifest_.segments);
   for (const ManifestTable& table : manifest_.tables) {
     server_.tables.push_back(table.saved);
@@ -70,8 +71,55 @@ Status ReverbSource::ReadStates() {
                               "\": " + std::string(status.message()))
           .WithDetail(Detail::kCorruptData);
     }
+    // Slots are allocated before the items are read. The state lists the free ones, so the files hold all of them.
+    const uint64_t listed =
+        static_cast<uint64_t>(table.saved.size) + server_.tables.back().state.free_slots.size();
+    if (listed != table.saved.state.num_slots) {
+      return Status::DataLoss("checkpoint \"" + path_ + "\" is damaged: table \"" + table.saved.name +
+                              "\" has " + std::to_string(table.saved.state.num_slots) + " slots, but " +
+                              std::to_string(table.saved.size) + " items and " +
+                              std::to_string(server_.tables.back().state.free_slots.size()) + " free slots")
+          .WithDetail(Detail::kCorruptData);
+    }
   }
   return ReadRowStates();
+}
+
+Status ReverbSource::CheckSizes() const {
+  uint64_t page_bytes_left = 0;
+  for (const SavedSegment& segment : manifest_.segments) {
+    const std::string path = SegmentPath(path_, segment.number, segment.kind);
+    const Result<uint64_t> size = fs_->FileSize(path);
+    if (!size.ok()) continue;  // reported when it is read
+    if (*size != segment.file_bytes) {
+      return DamagedFile(path, "it has " + std::to_string(*size) + " bytes instead of " +
+                                   std::to_string(segment.file_bytes));
+    }
+    if (segment.kind == SegmentKind::kPages) page_bytes_left += *size;
+  }
+  const auto take = [&](const std::string& table, uint64_t count, uint64_t min_bytes,
+                        const std::vector<RecordPlace>& pages) {
+    uint64_t bytes = 0;
+    bool fits = true;
+    for (const RecordPlace& page : pages) {
+      fits = fits && page.size <= page_bytes_left;
+      if (!fits) break;
+      page_bytes_left -= page.size;
+      bytes += page.size;
+    }
+    if (fits && count <= bytes / min_bytes) return Status::Ok();
+    return DamagedFile(JoinPath(path_, kManifestName),
+                       "table \"" + table + "\" has " + std::to_string(count) + " items on " +
+                           std::to_string(pages.size()) + " pages, more than its files hold");
+  };
+  for (const ManifestTable& table : manifest_.tables) {
+    REVERB_RETURN_IF_ERROR(
+        take(table.saved.name, static_cast<uint64_t>(table.saved.size), kMinItemBytes, table.pages));
+  }
+  for (const ManifestRowTable& table : manifest_.row_tables) {
+    REVERB_RETURN_IF_ERROR(take(table.name, table.rows, kMinRowBytes, table.pages));
+  }
+  return Status::Ok();
 }
 
 CheckpointInfo ReverbSource::Info() const {
@@ -140,8 +188,8 @@ bool ReverbSource::MayLeaveOut(const WantedTables& wanted_tables) const {
 }
 
 Result<std::vector<bool>> ReverbSource::ChunksOf(const SavedSegment& segment, bool are_needed) const {
-  // A record takes more than a byte, so a wrong count cannot allocate much memory.
-  if (segment.count > segment.file_bytes) {
+  // The size of the file was checked, so a wrong count cannot allocate much memory.
+  if (segment.count > segment.file_bytes / kChunkRecordHeadBytes) {
     return UnknownChunk({segment.number, static_cast<uint32_t>(segment.count - 1)});
   }
   return std::vector<bool>(segment.count, are_needed);

@@ -68,6 +68,8 @@ class ReverbSource final : public CheckpointSource {
   ReverbSource(FileSystem* fs, std::string path, Manifest manifest)
       : fs_(fs), path_(std::move(path)), manifest_(std::move(manifest)) {}
   Status ReadStates();
+  // Checks the counts of the manifest against the sizes of the files.
+  Status CheckSizes() const;
   Status ReadRowStates();
   // Calls `visit` for every item of the wanted tables.
   Status ForEachItem(const std::vector<bool>& wanted,

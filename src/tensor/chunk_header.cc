@@ -211,7 +211,8 @@ size_t PackedSize(const ChunkHeader& header) {
     dims += column.row_shape.size();
     blocks += column.blocks.size();
   }
-  return PackedChunkHeader::BlockOffset(header.columns.size(), dims) + blocks * sizeof(BlockInfo);
+  return PackedChunkHeader::BlockOffset(header.columns.size(), dims) + blocks * sizeof(BlockInfo) +
+         PackedChunkHeader::MarkBytes(blocks);
 }
 
 void Pack(const ChunkHeader& header, uint8_t* out) {
@@ -263,6 +264,20 @@ void Pack(const ChunkHeader& header, uint8_t* out) {
     first_dim += static_cast<uint32_t>(column.row_shape.size());
     first_block += static_cast<uint32_t>(column.blocks.size());
   }
+  if (first_block <= kBlocksPerMark) return;
+  uint8_t* const marks = blocks + first_block * sizeof(BlockInfo);
+  std::memset(marks, 0, Packed::MarkBytes(first_block));
+  uint32_t offset = 0;
+  uint32_t block = 0;
+  for (const ColumnHeader& column : header.columns) {
+    for (const BlockInfo& info : column.blocks) {
+      if (block % kBlocksPerMark == 0) {
+        std::memcpy(marks + block / kBlocksPerMark * sizeof(uint32_t), &offset, sizeof offset);
+      }
+      offset += info.stored_size;
+      ++block;
+    }
+  }
 }
 
 uint64_t PackedChunkHeader::raw_size() const {
@@ -272,7 +287,8 @@ uint64_t PackedChunkHeader::raw_size() const {
 }
 
 size_t PackedChunkHeader::packed_size() const {
-  return static_cast<size_t>(reinterpret_cast<const uint8_t*>(blocks() + num_blocks()) - packed_);
+  return static_cast<size_t>(reinterpret_cast<const uint8_t*>(blocks() + num_blocks()) - packed_) +
+         MarkBytes(num_blocks());
 }
 
 ChunkHeader PackedChunkHeader::Unpack() const {

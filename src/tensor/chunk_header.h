@@ -14,7 +14,8 @@
 // flags: bit 0 = delta. The number of blocks follows from rows and rows_per_block.
 //
 // Packed form (native integers; in memory only, may change freely):
-//   Head, Column*num_columns, dims u32*, padding to 8, BlockInfo*
+//   Head, Column*num_columns, dims u32*, padding to 8, BlockInfo*, and if there are more than kBlocksPerMark blocks
+//   the payload offset (u32) of every kBlocksPerMark-th block, padding to 8
 #ifndef REVERB_TENSOR_CHUNK_HEADER_H_
 #define REVERB_TENSOR_CHUNK_HEADER_H_
 
@@ -85,6 +86,12 @@ class PackedChunkHeader {
     view.rows = head().rows;
     view.rows_per_block = column.rows_per_block;
     view.blocks = {blocks() + column.first_block, NumBlocks(head().rows, column.rows_per_block)};
+    if (view.blocks.size() > kBlocksPerMark) [[unlikely]] {
+      view.marks = {.offsets = reinterpret_cast<const uint32_t*>(blocks() + num_blocks()),
+                    .blocks = view.blocks.data(),
+                    .first_block = column.first_block,
+                    .payload_offset = column.payload_offset};
+    }
     return view;
   }
   // Returns the bytes of a row, which are contiguous in the payload, if the column is stored raw; 0 if it is not, and
@@ -170,6 +177,11 @@ class PackedChunkHeader {
     const Column& last = columns()[num_columns() - 1];
     return reinterpret_cast<const BlockInfo*>(packed_ +
                                               BlockOffset(num_columns(), last.first_dim + last.rank));
+  }
+  // Returns the size of the marks of a chunk.
+  static constexpr size_t MarkBytes(size_t num_blocks) {
+    if (num_blocks <= kBlocksPerMark) return 0;
+    return ((num_blocks + kBlocksPerMark - 1) / kBlocksPerMark * sizeof(uint32_t) + 7) / 8 * 8;
   }
   size_t num_blocks() const {
     const Column& last = columns()[num_columns() - 1];

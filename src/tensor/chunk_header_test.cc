@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "tensor/chunk.h"
 #include "testing/status_matchers.h"
 
 namespace reverb::internal {
@@ -197,6 +198,70 @@ TEST(PackedChunkHeaderTest, EveryDTypeCodecAndRankRoundTrips) {
         EXPECT_EQ(PackedChunkHeader(reinterpret_cast<const uint8_t*>(words.data())).Unpack(), header);
       }
     }
+  }
+}
+
+// Returns a chunk of two columns with one row in each block. The blocks of the second have different sizes.
+ChunkRef ManyBlocks(uint32_t rows) {
+  ChunkHeader header;
+  header.rows = rows;
+  header.last_step = int64_t{rows} - 1;
+  header.columns.resize(2);
+  for (uint32_t c = 0; c < 2; ++c) {
+    ColumnHeader& column = header.columns[c];
+    column.dtype = DType::kUint8;
+    column.codec = c == 0 ? Codec::kRaw : Codec::kLz4;
+    column.row_shape = {64};
+    column.rows_per_block = 1;
+    for (uint32_t row = 0; row < rows; ++row) column.blocks.push_back({c == 0 ? 64 : 10 + row % 5, 64, 0});
+  }
+  const std::vector<uint8_t> payload(PayloadSize(header));
+  return Chunk::Copy(1, header, payload).value();
+}
+
+TEST(PackedChunkHeaderTest, FindsBlocksByMarks) {
+  for (const uint32_t rows : {1, 15, 16, 17, 31, 32, 33, 100}) {
+    const ChunkRef chunk = ManyBlocks(rows);
+    for (uint32_t c = 0; c < 2; ++c) {
+      const ColumnView column = chunk->header().column(c);
+      EXPECT_EQ(column.marks.offsets != nullptr, rows > kBlocksPerMark);
+      for (uint32_t first = 0; first < rows; ++first) {
+        uint64_t offset = 0;
+        for (uint32_t i = 0; i < first; ++i) offset += column.blocks[i].stored_size;
+        uint64_t size = 0;
+        for (uint32_t end = first + 1; end <= rows; ++end) {
+          size += column.blocks[end - 1].stored_size;
+          const BlockRange range = TouchedBlocks(column, first, end - first);
+          EXPECT_EQ(range.payload_offset, offset);
+          EXPECT_EQ(range.payload_size, size);
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedChunkHeaderTest, AViewOfSomeBlocksDoesNotUseTheMarksOfAll) {
+  const ChunkRef chunk = ManyBlocks(100);
+  ColumnView part = chunk->header().column(1);
+  part.blocks = part.blocks.subspan(40, 50);
+  part.rows = 50;
+  uint64_t offset = 0;
+  for (uint32_t i = 0; i < 30; ++i) offset += part.blocks[i].stored_size;
+  EXPECT_EQ(TouchedBlocks(part, 30, 1).payload_offset, offset);
+}
+
+TEST(PackedChunkHeaderTest, FindingAnyOfAMillionBlocksTakesFewSteps) {
+  // Adding up the sizes of all blocks before each of them would take minutes.
+  constexpr uint32_t kRows = 1 << 20;
+  const ChunkRef chunk = ManyBlocks(kRows);
+  const ColumnView column = chunk->header().column(1);
+  uint64_t offset = 0;
+  for (uint32_t row = 0; row < kRows; ++row) {
+    const BlockRange range = TouchedBlocks(column, row, 1);
+    ASSERT_EQ(range.payload_offset, offset);
+    offset += column.blocks[row].stored_size;
+    ASSERT_EQ(TouchedBlocks(column, row, kRows - row).payload_size,
+              chunk->column_payload(1).size() - range.payload_offset);
   }
 }
 

@@ -493,6 +493,24 @@ Status ValidateColumn(const ColumnView& column, uint64_t payload_size, const Dec
 
 // --- Decoding ---
 
+namespace {
+
+// Returns the stored bytes of the blocks before `block`.
+uint64_t OffsetOfBlock(const ColumnView& column, uint32_t block) {
+  uint32_t next = 0;
+  uint64_t offset = 0;
+  if (const ColumnView::Marks& marks = column.marks;
+      block > kBlocksPerMark && marks.offsets != nullptr && marks.blocks == column.blocks.data()) {
+    const uint32_t mark = (marks.first_block + block) / kBlocksPerMark;  // within the column
+    next = mark * kBlocksPerMark - marks.first_block;
+    offset = marks.offsets[mark] - marks.payload_offset;
+  }
+  for (; next < block; ++next) offset += column.blocks[next].stored_size;
+  return offset;
+}
+
+}  // namespace
+
 BlockRange TouchedBlocks(const ColumnView& column, uint32_t offset, uint32_t count) {
   BlockRange range;
   if (count == 0) return range;
@@ -503,8 +521,12 @@ BlockRange TouchedBlocks(const ColumnView& column, uint32_t offset, uint32_t cou
   range.first = offset / column.rows_per_block;
   const uint32_t last = (offset + count - 1) / column.rows_per_block;
   range.count = last - range.first + 1;
-  for (uint32_t i = 0; i < range.first; ++i) range.payload_offset += column.blocks[i].stored_size;
-  for (uint32_t i = range.first; i <= last; ++i) range.payload_size += column.blocks[i].stored_size;
+  range.payload_offset = OffsetOfBlock(column, range.first);
+  if (range.count <= kBlocksPerMark) {
+    for (uint32_t i = range.first; i <= last; ++i) range.payload_size += column.blocks[i].stored_size;
+  } else {
+    range.payload_size = OffsetOfBlock(column, last) + column.blocks[last].stored_size - range.payload_offset;
+  }
   return range;
 }
 
@@ -531,8 +553,7 @@ Status ForEachBlock(const ColumnView& column, std::span<const uint8_t> payload, 
                                    ", but the payload starts with block " + Number(first_block) +
                                    "; request rows of the available blocks");
   }
-  size_t position = 0;
-  for (uint32_t block = first_block; block < first; ++block) position += column.blocks[block].stored_size;
+  size_t position = OffsetOfBlock(column, first) - OffsetOfBlock(column, first_block);
   uint64_t row = offset;
   const uint64_t end = uint64_t{offset} + count;
   for (uint32_t block = first; row < end; ++block) {

@@ -61,6 +61,8 @@ inline constexpr size_t kMaxRowRank = 64;
 inline constexpr uint64_t kMinStringBytes = 32;
 // Target for the raw bytes of a block; LZ4 performs best up to this size.
 inline constexpr size_t kBlockBytes = size_t{64} << 10;
+// A chunk with more blocks than this knows where every so manyth starts, so that finding a block takes as many steps.
+inline constexpr uint32_t kBlocksPerMark = 16;
 
 // Stored and sent in the same layout as in memory.
 struct BlockInfo {
@@ -102,6 +104,15 @@ struct ColumnView {
   uint32_t rows = 0;
   uint32_t rows_per_block = 1;
   std::span<const BlockInfo> blocks;
+  // The offsets of some blocks of the chunk, for columns with many; see PackedChunkHeader. Used as long as `blocks`
+  // begins with the same one.
+  struct Marks {
+    const uint32_t* offsets = nullptr;  // of every kBlocksPerMark-th block of the chunk, in its payload
+    const BlockInfo* blocks = nullptr;  // of this column
+    uint32_t first_block = 0;           // of this column, among those of the chunk
+    uint32_t payload_offset = 0;        // of this column
+  };
+  Marks marks;
 
   ColumnView() = default;
   // Borrows from `header`.

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <random>
 
+#include "tensor/chunk.h"
+#include "tensor/chunk_header.h"
 #include "testing/status_matchers.h"
 
 namespace reverb::internal {
@@ -497,6 +499,36 @@ TEST(ColumnTest, EveryFlippedByteFailsTheChecksumAndIsHarmlessWithoutIt) {
       }
     }
   }
+}
+
+TEST(ColumnTest, DecodingAnyOfManyBlocksTakesFewSteps) {
+  // Adding up the sizes of all blocks before each row would take minutes.
+  constexpr uint32_t kRows = 1 << 20;
+  constexpr size_t kRowBytes = 64;
+  const Bytes zeros(kRowBytes);
+  Bytes row_block(kRowBytes);
+  const size_t stored = Compress(Codec::kLz4, zeros, row_block).value();
+  ASSERT_GT(stored, 0u);
+  ChunkHeader header;
+  header.rows = kRows;
+  header.last_step = kRows - 1;
+  ColumnHeader& column = header.columns.emplace_back();
+  column.dtype = DType::kUint8;
+  column.codec = Codec::kLz4;
+  column.row_shape = {kRowBytes};
+  column.rows_per_block = 1;
+  column.blocks.assign(kRows, {static_cast<uint32_t>(stored), kRowBytes, 0});
+  Bytes payload;
+  for (uint32_t i = 0; i < kRows; ++i) {
+    payload.insert(payload.end(), row_block.begin(), row_block.begin() + static_cast<ptrdiff_t>(stored));
+  }
+  const ChunkRef chunk = Chunk::Copy(1, header, payload).value();
+  const ColumnView view = chunk->header().column(0);
+  Bytes row(kRowBytes, 1);
+  for (uint32_t i = 0; i < kRows; i += 2) {
+    ASSERT_TRUE(DecodeRows(view, chunk->payload(), kRows - 1 - i, 1, row).ok());
+  }
+  EXPECT_EQ(row, Bytes(kRowBytes, 0));
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // distinct_chunks.h — counts the bytes of the chunks that a set of trajectories refers to, each chunk once.
 //
 // Optimised for trajectories that are added and removed roughly in the order of their chunks, like those of a
-// writer: this needs no search and accesses memory sequentially. Any other order works, but is slower.
+// writer: this needs no search and accesses memory sequentially. In any other order an operation takes a binary search
+// and a look-up in a hash table: peers choose the order.
 //
 // Threads: one at a time. Chunks are not kept alive: the caller holds each trajectory until it is removed.
 // The IDs of all chunks are distinct.
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <unordered_map>
 
 #include "tensor/chunk.h"
 #include "tensor/trajectory.h"
@@ -24,7 +26,7 @@ class DistinctChunks {
   int64_t Add(const Trajectory& trajectory) {
     int64_t grown = 0;
     trajectory.ForEachChunk([&](const Chunk* chunk) {
-      if (EntryOf(chunk->id())->uses++ > 0) return;
+      if ((*UsesOf(chunk->id()))++ > 0) return;
       ++used_;
       grown += chunk->bytes();
     });
@@ -35,7 +37,8 @@ class DistinctChunks {
   int64_t Remove(const Trajectory& trajectory) {
     int64_t shrunk = 0;
     trajectory.ForEachChunk([&](const Chunk* chunk) {
-      if (--EntryOf(chunk->id())->uses > 0) return;
+      if (--*UsesOf(chunk->id()) > 0) return;
+      late_.erase(chunk->id());
       --used_;
       shrunk += chunk->bytes();
     });
@@ -48,7 +51,7 @@ class DistinctChunks {
   }
   int64_t bytes() const { return bytes_; }
   // Returns the number of entries in memory, in use or not.
-  size_t num_entries() const { return entries_.size(); }
+  size_t num_entries() const { return entries_.size() + late_.size(); }
 
  private:
   struct Entry {
@@ -56,19 +59,26 @@ class DistinctChunks {
     int32_t uses;  // number of trajectories that refer to it; may be 0
   };
 
-  // Returns the entry of a chunk, creating it if needed. Valid until the next call.
-  Entry* EntryOf(uint64_t id) {
-    if (entries_.empty() || id > entries_.back().id) return &entries_.emplace_back(Entry{id, 0});
-    if (id == entries_.back().id) return &entries_.back();
-    if (id == entries_.front().id) return &entries_.front();
+  // Returns the number of uses of a chunk, creating its entry if needed. Valid until the next call.
+  int32_t* UsesOf(uint64_t id) {
+    // First: what is here is nowhere else.
+    if (!late_.empty()) {
+      const auto late = late_.find(id);
+      if (late != late_.end()) return &late->second;
+    }
+    if (entries_.empty() || id > entries_.back().id) return &entries_.emplace_back(Entry{id, 0}).uses;
+    if (id == entries_.back().id) return &entries_.back().uses;
+    if (id == entries_.front().id) return &entries_.front().uses;
     const auto found = std::ranges::lower_bound(entries_, id, {}, &Entry::id);
-    return found->id == id ? &*found : &*entries_.insert(found, Entry{id, 0});
+    return found->id == id ? &found->uses : &late_[id];
   }
 
   static constexpr size_t kMaxUnused = 64;
 
   std::deque<Entry> entries_;  // sorted by id
-  size_t used_ = 0;            // number of entries with uses > 0
+  // Chunks that came after others with larger IDs: inserting them above would move those.
+  std::unordered_map<uint64_t, int32_t> late_;
+  size_t used_ = 0;  // number of entries with uses > 0
   int64_t bytes_ = 0;
 };
 

@@ -89,5 +89,27 @@ TEST(DistinctChunksTest, ALongLivedChunkDoesNotRetainRemovedEntries) {
   EXPECT_LT(chunks.num_entries(), 200u);
 }
 
+TEST(DistinctChunksTest, AnyOrderOfManyChunksTakesLittleTime) {
+  // Inserting each of these between two others, and moving those, would take minutes.
+  constexpr uint64_t kChunks = 400'000;
+  std::vector<Trajectory> trajectories;
+  for (const uint64_t parity : {0, 1}) {
+    for (uint64_t id = 1; id <= kChunks / 2; ++id) {
+      trajectories.push_back(Trajectory::Single(MakeChunk(2 * id + parity, 8), 0, 1).value());
+    }
+  }
+  DistinctChunks chunks;
+  int64_t bytes = 0;
+  for (const Trajectory& trajectory : trajectories) bytes += chunks.Add(trajectory);
+  EXPECT_EQ(chunks.bytes(), bytes);
+  EXPECT_EQ(chunks.num_entries(), kChunks);
+  // From the middle on, so that the first entries stay.
+  for (size_t i = 0; i < trajectories.size(); ++i) {
+    chunks.Remove(trajectories[(i + kChunks / 4) % trajectories.size()]);
+  }
+  EXPECT_EQ(chunks.bytes(), 0);
+  EXPECT_EQ(chunks.num_entries(), 0u);
+}
+
 }  // namespace
 }  // namespace reverb::internal

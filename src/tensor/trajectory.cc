@@ -1,6 +1,7 @@
 #include "tensor/trajectory.h"
 
 #include <algorithm>
+#include <limits>
 #include <new>
 #include <string>
 
@@ -174,6 +175,33 @@ int64_t Trajectory::length(uint32_t column) const {
   int64_t rows = 0;
   for (uint32_t i = 0; i < num_slices(column); ++i) rows += slice(column, i).length;
   return rows;
+}
+
+uint64_t Trajectory::DecodedBytes(uint64_t limit) const {
+  // Chunks have less than 4 GiB of raw bytes, and rows are checked against them: no product overflows.
+  limit = std::min(limit, std::numeric_limits<uint64_t>::max() / 4);
+  uint64_t bytes = 0;
+  for (uint32_t c = 0; c < num_columns(); ++c) {
+    const uint32_t slices = num_slices(c);
+    for (uint32_t s = 0; s < slices && bytes <= limit; ++s) {
+      const SliceView view = slice(c, s);
+      const PackedChunkHeader header = view.chunk->header();
+      if (const uint64_t row_bytes = header.raw_row_bytes(view.chunk_column); row_bytes > 0) {
+        bytes += row_bytes * view.length;
+        continue;
+      }
+      const ColumnView column = header.column(view.chunk_column);
+      bytes += column.row_bytes() * view.length;
+      if (column.dtype != DType::kString || column.row_elements() == 0) continue;
+      bytes += column.row_elements() * view.length * kMinStringBytes;
+      // Each block takes at least four bytes, so the steps are bounded by the limit too.
+      const uint32_t first = view.offset / column.rows_per_block;
+      const uint32_t last = (view.offset + view.length - 1) / column.rows_per_block;
+      for (uint32_t block = first; block <= last && bytes <= limit; ++block)
+        bytes += column.blocks[block].raw_size;
+    }
+  }
+  return bytes;
 }
 
 int64_t Trajectory::chunk_bytes() const {

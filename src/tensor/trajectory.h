@@ -122,6 +122,12 @@ class Trajectory {
             .offset = entry.offset + handle_.offset * entry.length,
             .length = entry.length};
   }
+  // Returns the position of the slice's chunk among the distinct chunks.
+  uint32_t chunk_index(uint32_t column, uint32_t index) const {
+    if (!IsBlock(handle_)) return 0;
+    Block* const b = block(handle_);
+    return b->slices()[b->first_slice(column) + index].chunk;
+  }
   // Calls visit(column, slice, squeeze) for the columns in order, as long as it returns true. Returns whether it did for
   // all of them. Returns false, without a call, if a column has several slices.
   template <typename F>
@@ -151,6 +157,9 @@ class Trajectory {
     ForEachChunk(handle_, visit);
   }
   int64_t chunk_bytes() const;
+  // Returns an upper bound of the bytes of all rows when they are decoded, or any number above `limit` if it is more.
+  // Strings count with the blocks that they are in.
+  uint64_t DecodedBytes(uint64_t limit) const;
   // Returns the memory of the slices, without the handle and the chunks.
   int64_t memory_bytes() const {
     if (!IsBlock(handle_)) return 0;

@@ -58,6 +58,10 @@ struct WireLimits {
   // Chunks that one insert stream keeps alive until it forgets them.
   uint64_t max_window_bytes = uint64_t{1} << 30;
   size_t max_window_chunks = size_t{1} << 20;
+  // Bytes of one item when it is decoded, and of all items of a reply: compressed data, or rows that an item names
+  // many times, can become far larger than the message.
+  uint64_t max_decoded_item_bytes = uint64_t{4} << 30;
+  uint64_t max_decoded_reply_bytes = uint64_t{8} << 30;
   // Raw bytes, rows and columns of a chunk.
   DecodeLimits chunk;
 };
@@ -230,7 +234,7 @@ class SampleReplyDecoder {
 // Returns an upper bound on the bytes of a response with only this sample.
 uint64_t MaxSampleBytes(const Trajectory& trajectory);
 // Returns RESOURCE_EXHAUSTED for an item that samplers could not receive: its response would have more than
-// `max_bytes`, or more columns or slices than decoders accept. Cheap unless the item is large.
+// `max_bytes`, or more columns, slices or decoded bytes than decoders accept. Cheap unless the item is large.
 Status CheckItemSize(const Trajectory& trajectory, uint64_t max_bytes, const WireLimits& limits = {});
 
 // --- Single calls ---

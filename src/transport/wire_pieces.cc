@@ -44,9 +44,11 @@ void PieceBuilder::CollectUses() {
           use.raw = false;
         } else if (view.codec != Codec::kRaw) {
           const BlockRange range = TouchedBlocks(view, use.offset, use.length);
-          for (const BlockInfo& block : view.blocks.subspan(range.first, range.count)) {
-            use.raw &= block.stored_size == block.raw_size;
-          }
+          // No block is larger than its raw form.
+          const uint64_t first_row = uint64_t{range.first} * view.rows_per_block;
+          const uint64_t end_row =
+              std::min<uint64_t>(view.rows, uint64_t{range.first + range.count} * view.rows_per_block);
+          use.raw = range.payload_size == (end_row - first_row) * view.row_bytes();
         }
         uses_.push_back(use);
       }

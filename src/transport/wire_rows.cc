@@ -176,6 +176,7 @@ Result<RowsReply> DecodeRowsReply(ByteSlices slices, const WireLimits& limits, c
   RowsReply reply;
   ClearFields(&reply.result);
   std::vector<ChunkRef> pieces;
+  uint64_t decoded_bytes = 0;
   while (reader.Next()) {
     switch (reader.field()) {
       case kCallField:
@@ -210,6 +211,13 @@ Result<RowsReply> DecodeRowsReply(ByteSlices slices, const WireLimits& limits, c
         const Status status =
             ParsePiece(piece, number, limits, keeper, row_checksums, &pieces.emplace_back());
         if (!status.ok()) return status.Prefixed("piece " + Number(number));
+        decoded_bytes += pieces.back()->header().raw_size();
+        if (decoded_bytes > limits.max_decoded_reply_bytes) {
+          return Status::ResourceExhausted("message RowsResponse: its rows take more than " +
+                                           Number(limits.max_decoded_reply_bytes) +
+                                           " bytes when they are decoded; raise the client's "
+                                           "max_decoded_reply_bytes, or request fewer rows");
+        }
         break;
       }
     }

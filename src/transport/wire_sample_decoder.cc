@@ -250,7 +250,12 @@ class SampleParser {
     const size_t number = pieces_.size();
     const Status status =
         ParsePiece(reader, number, limits_, keeper_, row_checksums_, &pieces_.emplace_back());
-    return status.ok() ? status : status.Prefixed("piece " + Number(number));
+    if (!status.ok()) return status.Prefixed("piece " + Number(number));
+    const PackedChunkHeader header = pieces_.back()->header();
+    // The length of a string takes four bytes, the decoded element at least kMinStringBytes.
+    const uint64_t factor = header.column(0).dtype == DType::kString ? 1 + kMinStringBytes / 4 : 1;
+    max_piece_bytes_ = std::max(max_piece_bytes_, factor * header.raw_size());
+    return status;
   }
 
   Status Finish(std::vector<Sample>* samples) {
@@ -269,7 +274,7 @@ class SampleParser {
         described_[i].trajectory = shared.InSeries(static_cast<uint32_t>(i));
       }
       *samples = std::move(described_);
-      return Status::Ok();
+      return CheckDecodedBytes(*samples, limits_.max_slices - slices_left);
     }
     samples->resize(samples_.size());
     ColumnSpecs columns;
@@ -286,10 +291,35 @@ class SampleParser {
       if (!trajectory.ok()) return trajectory.status().Prefixed("sample " + Number(i));
       sample.trajectory = *std::move(trajectory);
     }
-    return Status::Ok();
+    return CheckDecodedBytes(*samples, limits_.max_slices - slices_left);
   }
 
  private:
+  Status CheckDecodedBytes(const std::vector<Sample>& samples, size_t num_slices) const {
+    // Most replies are far below the limits, whatever rows they name.
+    const uint64_t least = std::min(limits_.max_decoded_item_bytes, limits_.max_decoded_reply_bytes);
+    if (uint64_t most = 0; !__builtin_mul_overflow(max_piece_bytes_, num_slices, &most) && most <= least) {
+      return Status::Ok();
+    }
+    uint64_t all = 0;
+    for (size_t i = 0; i < samples.size(); ++i) {
+      const uint64_t bytes = samples[i].trajectory.DecodedBytes(limits_.max_decoded_item_bytes);
+      if (bytes > limits_.max_decoded_item_bytes) {
+        return Status::ResourceExhausted("sample " + Number(i) + ", of item " + Number(samples[i].key) +
+                                         ", takes more than " + Number(limits_.max_decoded_item_bytes) +
+                                         " bytes when it is decoded; raise the client's "
+                                         "max_decoded_item_bytes, or delete the item");
+      }
+      if (__builtin_add_overflow(all, bytes, &all) || all > limits_.max_decoded_reply_bytes) {
+        return Status::ResourceExhausted("message " + std::string(message_) + ": its " +
+                                         Number(samples.size()) + " samples take more than " +
+                                         Number(limits_.max_decoded_reply_bytes) +
+                                         " bytes when they are decoded; raise the client's "
+                                         "max_decoded_reply_bytes, or make smaller items");
+      }
+    }
+    return Status::Ok();
+  }
   Status ParseSharedColumns(const std::function<Chunk*(uint64_t)>& resolve, size_t* slices_left,
                             Trajectory* first) const {
     if (shared_.empty()) return Status::Ok();
@@ -320,6 +350,7 @@ class SampleParser {
   std::vector<Sample> described_;  // all together, without data
   std::vector<ProtoReader> shared_;
   std::vector<ChunkRef> pieces_;
+  uint64_t max_piece_bytes_ = 0;  // of one piece, when it is decoded
 };
 
 }  // namespace

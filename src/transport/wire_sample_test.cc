@@ -376,5 +376,63 @@ TEST(SampleReplyTest, TheMassIsSent) {
   EXPECT_EQ(some->size, 3);
 }
 
+// --- Decoded sizes ---
+
+// Returns an item of `slices` slices of a chunk with one row of `row_bytes` zeros, which compress well.
+Trajectory ManyZeros(size_t row_bytes, size_t slices) {
+  ColumnEncoder encoder(DType::kUint8, {static_cast<uint32_t>(row_bytes)}, CodecPolicy::kZstd);
+  std::vector<uint8_t> payload;
+  ChunkHeader header{.rows = 1};
+  header.columns.push_back(encoder.Encode(std::vector<uint8_t>(row_bytes), 1, &payload).value());
+  const ChunkRef chunk = Chunk::Copy(1, header, payload).value();
+  ColumnSpec column;
+  column.slices.assign(slices, {.chunk = chunk, .length = 1});
+  return Trajectory::Create({&column, 1}).value();
+}
+
+Result<SampleReply> DecodeOne(const std::string& bytes, const WireLimits& limits = {}) {
+  const ByteSlice slice{reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+  return DecodeSampleReply(ByteSlices(&slice, 1), limits);
+}
+
+TEST_F(WireSampleTest, AFewCompressedBytesDoNotBecomeMany) {
+  constexpr size_t kRow = size_t{64} << 20;
+  // 100 GiB of a reply of some kilobytes.
+  const Trajectory huge = ManyZeros(kRow, 1600);
+  const std::string bytes = EncodeSampleReply({.samples = {{.key = 7, .trajectory = huge}}}).Flatten();
+  EXPECT_LT(bytes.size(), 1u << 20);
+  EXPECT_THAT(DecodeOne(bytes), StatusIs(StatusCode::kResourceExhausted,
+                                         ::testing::AllOf(HasSubstr("item 7"), HasSubstr("4294967296"),
+                                                          HasSubstr("max_decoded_item_bytes"))));
+  EXPECT_THAT(CheckItemSize(huge, 1 << 30),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("max_decoded_item_bytes")));
+  const Trajectory large = ManyZeros(kRow, 30);
+  EXPECT_OK(CheckItemSize(large, 1 << 30));
+  SampleReply reply;
+  reply.samples.assign(4, {.key = 7, .trajectory = large});
+  EXPECT_OK(DecodeOne(EncodeSampleReply(reply).Flatten()).status());
+  reply.samples.assign(5, {.key = 7, .trajectory = large});
+  EXPECT_THAT(DecodeOne(EncodeSampleReply(reply).Flatten()),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("max_decoded_reply_bytes")));
+}
+
+TEST_F(WireSampleTest, TheDecodedSizeOfStringsIsBounded) {
+  const std::string text(100'000, 'a');
+  const std::vector<std::string_view> elements = {text, text};
+  ColumnEncoder encoder(DType::kString, {}, CodecPolicy::kZstd);
+  std::vector<uint8_t> payload;
+  ChunkHeader header{.last_step = 1, .rows = 2};
+  header.columns.push_back(encoder.EncodeStrings(elements, 2, &payload).value());
+  const ChunkRef chunk = Chunk::Copy(1, header, payload).value();
+  ColumnSpec column;
+  column.slices.assign(20, {.chunk = chunk, .offset = 1, .length = 1});
+  const Trajectory item = Trajectory::Create({&column, 1}).value();
+  const std::string bytes = EncodeSampleReply({.samples = {{.key = 7, .trajectory = item}}}).Flatten();
+  const WireLimits limits{.max_decoded_item_bytes = 1'000'000};
+  EXPECT_THAT(DecodeOne(bytes, limits),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("max_decoded_item_bytes")));
+  EXPECT_OK(DecodeOne(bytes, {.max_decoded_item_bytes = 10'000'000}).status());
+}
+
 }  // namespace
 }  // namespace reverb::internal
