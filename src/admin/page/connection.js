@@ -103,7 +103,7 @@ const MAX_RETRY_SECONDS = 10;
 const HIDDEN_SECONDS = 60;
 
 // Calls onInfo(object) for each update, and onState({kind, reason, retryAt}) when the state changes. Kinds: connecting, live,
-// disconnected (retries at retryAt, or when the page is visible again), unauthorized (401), forbidden (403).
+// disconnected and unready (retries at retryAt, or when the page is visible again), unauthorized (401), forbidden (403).
 class Stream {
   constructor({interval, onInfo, onState}) {
     this.interval = interval;
@@ -141,6 +141,7 @@ class Stream {
     const isCurrent = () => this.controller === controller;
     if (this.attempts === 0) this.onState({kind: 'connecting'});
     let reason = 'The server closed the connection.';
+    let kind = 'disconnected';
     try {
       this.expectData(controller);
       const response = await request(`api/v1/stream?interval=${this.interval}`, controller.signal);
@@ -168,6 +169,8 @@ class Stream {
           return;
         }
         reason = error.message;
+        // It answers that it cannot: it loads a checkpoint, or stops.
+        if (error.status === 503) kind = 'unready';
       } else if (error.name === 'AbortError') {
         reason = 'The server has stopped sending updates.';
       } else if (!(error instanceof TypeError)) {
@@ -175,7 +178,7 @@ class Stream {
         reason = `The page could not show an update: ${cleanText(error.message)}`;
       }
     }
-    if (isCurrent()) this.retryLater(reason);
+    if (isCurrent()) this.retryLater(kind, reason);
   }
 
   // Ends a connection on which nothing has arrived for long.
@@ -184,13 +187,13 @@ class Stream {
     this.watchdog = setTimeout(() => controller.abort(), 1000 * Math.max(8, 4 * this.interval));
   }
 
-  retryLater(reason) {
+  retryLater(kind, reason) {
     this.stop();
     const most = Math.min(MIN_RETRY_SECONDS * 2 ** this.attempts, MAX_RETRY_SECONDS);
     const seconds = most * (0.75 + 0.25 * Math.random());  // so that many pages do not come at once
     ++this.attempts;
     this.retryTimer = setTimeout(() => this.start(), 1000 * seconds);
-    this.onState({kind: 'disconnected', reason, retryAt: Date.now() + 1000 * seconds});
+    this.onState({kind, reason, retryAt: Date.now() + 1000 * seconds});
   }
 
   onVisibility() {

@@ -51,8 +51,9 @@ function columnView(column) {
     canvas.setAttribute('aria-label', `${cleanText(column.name, 80)}: ${caption}`);
     content.append(element('figure', {class: 'picture'}, canvas, element('figcaption', {class: 'muted'}, caption)));
   } else {
-    const isTokens = shape.length === 1 && isInteger(column.dtype) && shape[0] > 1;
-    if (isTokens) content.append(element('span', {class: 'chip'}, counted(shape[0], 'value')));
+    // A sequence of integers, such as tokens; an item of one step has a first dimension of 1.
+    const dims = shape.length > 1 && shape[0] === 1 ? shape.slice(1) : shape;
+    if (isInteger(column.dtype) && dims.length === 1 && dims[0] > 1) content.append(chip(counted(dims[0], 'value')));
     const text = values.map(valueText).join(column.dtype === 'string' ? ' · ' : ' ');
     content.append(element('span', {class: 'numbers', dir: 'auto'}, text || (size === 0 ? 'empty' : UNKNOWN)));
     const left = size - values.length;

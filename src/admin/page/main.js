@@ -73,8 +73,10 @@ let state = {kind: 'connecting'};
 let lastUpdateAt = null;
 let isPaused = false;
 
+const isRetrying = ({kind}) => kind === 'disconnected' || kind === 'unready';
+
 function setState(next) {
-  if (next.kind === 'disconnected' && state.kind === 'live') rateHistory.breakLines();
+  if (isRetrying(next) && state.kind === 'live') rateHistory.breakLines();
   const isNew = next.kind !== state.kind;
   state = next;
   showState();
@@ -83,17 +85,17 @@ function setState(next) {
 
 // Shows the state in the header, and anything that needs attention above the content.
 function showState() {
-  const words = {connecting: 'Connecting', live: isPaused ? 'Paused' : 'Live', disconnected: 'Disconnected',
+  const words = {connecting: 'Connecting', live: isPaused ? 'Paused' : 'Live', disconnected: 'Disconnected', unready: 'Not ready',
                  unauthorized: 'Token needed', forbidden: 'Not permitted'};
   setText(pill, words[state.kind]);
   setAttribute(pill, 'data-kind', state.kind === 'live' && isPaused ? 'paused' : state.kind);
   setClass(document.body, 'stale', lastUpdateAt !== null && state.kind !== 'live');
-  setHidden(byId('retry'), state.kind !== 'disconnected');
+  setHidden(byId('retry'), !isRetrying(state));
   setHidden(byId('change-token'), state.kind !== 'unauthorized' && state.kind !== 'forbidden');
   setHidden(byId('forget-token'), !token.get());
 
   let text = '';
-  if (state.kind === 'disconnected') {
+  if (isRetrying(state)) {
     text = state.reason + (lastUpdateAt === null ? '' : ' What you see is from the last update.');
   } else if (state.kind === 'unauthorized' || state.kind === 'forbidden') {
     text = state.reason;
@@ -108,7 +110,7 @@ function showState() {
 // The parts of the state that change with time alone.
 function showTimes() {
   let text = '';
-  if (state.kind === 'disconnected') {
+  if (isRetrying(state)) {
     const seconds = state.retryAt === null ? null : Math.max(0, Math.ceil((state.retryAt - Date.now()) / 1000));
     text = seconds === null ? '' : seconds > 0 ? `Next attempt in ${seconds} s.` : 'Connecting…';
     if (lastUpdateAt !== null) text += ` Last update ${durationText(Math.round((Date.now() - lastUpdateAt) / 1000))} ago.`;

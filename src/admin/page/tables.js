@@ -98,7 +98,7 @@ class ItemTableDetail {
       ['Max age', isKnown(table.max_age_seconds) ? durationText(table.max_age_seconds) : null],
       ['Min size to sample', countText(limiter.min_size_to_sample)],
       ['Samples per insert', hasBounds ? numberText(limiter.samples_per_insert) : 'any', 'What the limiter keeps'],
-      ['Layout', table.layout && table.layout !== 'same' ? cleanText(table.layout) : null],
+      ['Layout', table.layout === 'any' ? 'any' : null],
       ['Signature', table.signature ? cleanText(table.signature, 300) : null, cleanText(table.signature ?? '', 2000)],
     ]);
   }
