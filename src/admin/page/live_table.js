@@ -26,6 +26,15 @@ class LiveTable {
     this.none = element('p', {class: 'none', role: 'status'});
     this.more = element('button', {type: 'button', class: 'more', onclick: () => this.toggleAll()});
     this.node = element('div', {class: 'live-box'}, table, this.none, this.more);
+    // Of many rows, only those near the screen are updated.
+    this.rowOf = new WeakMap();
+    this.observer = new IntersectionObserver((entries) => {
+      for (const entry of entries) {
+        const row = this.rowOf.get(entry.target);
+        row.isNear = entry.isIntersecting;
+        if (row.isNear) row.cells.forEach((cell) => cell.update(row.record));
+      }
+    }, {rootMargin: '400px'});
     // Rows do not move under the pointer.
     this.body.addEventListener('pointerenter', () => { this.hasPointer = true; });
     this.body.addEventListener('pointerleave', () => { this.hasPointer = false; });
@@ -72,14 +81,16 @@ class LiveTable {
       this.rows.get(key).record = record;
     }
     for (const key of this.rows.keys()) {
-      if (!present.has(key)) this.rows.delete(key);
+      if (present.has(key)) continue;
+      this.observer.unobserve(this.rows.get(key).node);
+      this.rows.delete(key);
     }
     this.arrange(false);
   }
 
   makeRow(key) {
     const cells = this.columns.map((column) => column.make());
-    const row = {key, cells, record: null, detail: null};
+    const row = {key, cells, record: null, detail: null, isNear: true};
     const nodes = cells.map((cell, i) => element('td', {
       role: 'cell', class: `cell-${this.columns[i].id}${this.columns[i].isNumber ? ' number' : ''}`,
       'data-label': this.columns[i].label,
@@ -95,6 +106,8 @@ class LiveTable {
         this.setOpen(this.open === key ? null : key);
       });
     }
+    this.rowOf.set(row.node, row);
+    this.observer.observe(row.node);
     return row;
   }
 
@@ -135,7 +148,7 @@ class LiveTable {
     }
     const nodes = [];
     for (const row of rows) {
-      row.cells.forEach((cell) => cell.update(row.record));
+      if (row.isNear || rows.length <= 50 || !row.node.isConnected) row.cells.forEach((cell) => cell.update(row.record));
       nodes.push(row.node);
       const isOpen = row.key === this.open;
       setClass(row.node, 'open', isOpen);
