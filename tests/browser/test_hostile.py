@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from driver import assert_text, assert_visible, send_info
 import examples
 import pytest
@@ -121,6 +123,19 @@ def test_hundreds_of_tables_are_filtered_and_sorted(start_server, open_page):
     assert_text(rows.first, "table-399")
     page.find("#tables").get_by_role("searchbox").fill("no such")
     assert_text(page.find("#tables .none"), "No table matches the filter.")
+
+
+def test_a_server_that_answers_that_it_cannot_is_not_ready(start_server, open_page):
+    server = start_server("replay")
+    page = open_page(server.url)
+    page.expect_problems("503")
+    error = json.dumps({"error": "the server loads its checkpoint"})
+    page.page.route("**/api/v1/stream*", lambda route: route.fulfill(status=503, body=error))
+    page.open()
+    page.assert_state("Not ready")
+    assert_text(page.find("#banner"), "the server loads its checkpoint")
+    page.page.unroute("**/api/v1/stream*")
+    page.assert_state("Live")
 
 
 def test_a_server_without_tables_says_so(start_server, open_page):

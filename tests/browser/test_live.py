@@ -32,6 +32,8 @@ def test_shows_rates_sizes_and_clients_while_a_writer_and_a_sampler_run(start_se
         )
         assert_text(page.find("#throughput .legend"), "inserts")
         assert_number(page.find("#throughput .legend b").first, lambda rate: rate > 5, "a total rate")
+        page.find("#throughput .plot").hover()
+        assert_text(page.find("#throughput .readout"), "samples per second")
         assert number_in(page.row("other").locator(".cell-items .value")) == 0
 
         assert_text(page.row("actor-1", "#clients").first, "same host")
@@ -188,6 +190,26 @@ def test_a_server_that_stops_answering_is_noticed(start_server, open_page):
     assert_text(page.find("#banner"), "stopped sending updates")
     server.resume()
     page.find("#retry").click()
+    page.assert_state("Live")
+
+
+def test_a_hidden_tab_disconnects_until_it_is_visible(start_server, open_page):
+    server = start_server("replay")
+    page = open_page(server.url)
+    page.page.clock.install()
+    page.open()
+    page.assert_state("Live")
+    hide = """(hidden) => {
+      Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+      document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    page.evaluate(hide, True)
+    page.page.clock.fast_forward("00:30")
+    page.assert_state("Live")
+    page.page.clock.fast_forward("00:31")
+    page.assert_state("Disconnected")
+    assert_text(page.find("#banner"), "in the background")
+    page.evaluate(hide, False)
     page.assert_state("Live")
 
 

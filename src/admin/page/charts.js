@@ -50,7 +50,7 @@ class Sparkline {
   }
 }
 
-// Two lines on one scale, with the scale and a legend.
+// Two lines on one scale, with the scale and a legend. The pointer shows the values of a moment.
 class RateChart {
   constructor(names) {
     this.names = names;
@@ -58,17 +58,46 @@ class RateChart {
     this.paths = this.classes.map((name) => svgElement('path', {class: `line ${name}`}));
     this.most = element('span', {class: 'scale'});
     this.since = element('span');
+    this.line = element('i', {class: 'moment', hidden: true});
+    this.readout = element('span', {class: 'readout'});
+    this.pointer = null;  // its place as a share of the width
     this.values = names.map(() => element('b'));
     this.svg = svgElement('svg', {viewBox: '0 0 400 100', preserveAspectRatio: 'none', role: 'img'},
         svgElement('path', {class: 'grid', d: 'M0 1H400M0 50H400M0 99H400'}), ...this.paths);
     this.node = element('div', {class: 'chart'},
         element('div', {class: 'legend'}, ...names.map((name, i) => element('span', {class: 'key'},
             element('i', {class: `swatch ${this.classes[i]}`}), `${name} `, this.values[i]))),
-        element('div', {class: 'plot'}, this.svg, this.most),
-        element('div', {class: 'axis'}, this.since, element('span', {}, 'now')));
+        this.plot = element('div', {class: 'plot'}, this.svg, this.most, this.line),
+        element('div', {class: 'axis'}, this.since, this.readout, element('span', {}, 'now')));
+    this.plot.addEventListener('pointermove', (event) => {
+      const box = this.plot.getBoundingClientRect();
+      this.pointer = (event.clientX - box.left) / box.width;
+      this.showMoment();
+    });
+    this.plot.addEventListener('pointerleave', () => {
+      this.pointer = null;
+      this.showMoment();
+    });
+  }
+
+  // Shows the update nearest to the pointer.
+  showMoment() {
+    const {series, now, pointer} = this;
+    const points = pointer === null || !series ? [] : series.points.filter(({values}) => values);
+    setHidden(this.line, points.length === 0);
+    setText(this.readout, '');
+    if (points.length === 0) return;
+    const seconds = shownSeconds(series, now);
+    const at = now - (1 - pointer) * seconds;
+    const nearest = points.reduce((best, point) => (Math.abs(point.at - at) < Math.abs(best.at - at) ? point : best));
+    setPercent(this.line, 'left', 1 - (now - nearest.at) / seconds);
+    setText(this.readout, `${durationText(Math.round(now - nearest.at))} ago: ${
+        this.names.map((name, i) => `${rateText(nearest.values[i])} ${name}`).join(', ')} per second`);
   }
 
   update(series, now, rates) {
+    this.series = series;
+    this.now = now;
     const most = series ? series.largest() : 0;
     this.paths.forEach((path, line) => {
       path.setAttribute('d', series ? linePath(series, line, now, most, 400, 100) : '');
@@ -79,6 +108,7 @@ class RateChart {
     rates.forEach((rate, i) => setText(this.values[i], `${rateText(rate)}/s`));
     setAttribute(this.svg, 'aria-label', `Rates of the last ${durationText(seconds)}: ${
         this.names.map((name, i) => `${rateText(rates[i])} ${name} per second`).join(', ')}; at most ${rateText(most)}`);
+    this.showMoment();
   }
 }
 
