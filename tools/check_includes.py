@@ -34,6 +34,10 @@ FOLDERS = {
     # Checks the requests that transports pass on; gRPC needs its certificates.
     "src/access": ["src/transport", "src/tensor", "src/base", "include/reverb"],
     "src/service": ["src/checkpoint", "src/core", "src/transport", "src/tensor", "src/base", "include/reverb"],
+    # Text and JSON of public values, for the program and the admin port.
+    "src/view": ["include/reverb"],
+    # HTTP: metrics, health, JSON and the page. Knows a server only as AdminSource.
+    "src/admin": ["src/access", "src/view", "src/base", "include/reverb"],
     "src/client": ["src/transport", "src/tensor", "src/base", "include/reverb"],
     "src/server": [
         "src/service",
@@ -49,6 +53,8 @@ FOLDERS = {
     ],
     "src/api": [
         "src/server",
+        "src/admin",
+        "src/view",
         "src/access",
         "src/client",
         "src/checkpoint",
@@ -63,7 +69,8 @@ FOLDERS = {
     ],
     # The workloads of `reverb bench` use the public headers only, like the program.
     "apps/reverb/bench": ["include/reverb"],
-    "apps": ["apps/reverb/bench", "include/reverb"],
+    # The JSON of the program is that of the admin port.
+    "apps": ["apps/reverb/bench", "src/view", "include/reverb"],
     "python/bindings": ["include/reverb"],
     "examples": ["include/reverb"],
 }
@@ -77,6 +84,7 @@ LIBRARIES = {
     "google/protobuf/": [],
     # The distribution's, which gRPC is linked with.
     "openssl/": ["src/access/*"],
+    "boost/": ["src/admin/http_server.cc"],
     "lz4": ["src/tensor/codec_*.cc"],
     "zstd": ["src/tensor/codec_*.cc"],
     "snappy": ["src/tensor/codec_*.cc"],

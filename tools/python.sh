@@ -34,7 +34,7 @@ venv() {
   local numpy=numpy
   [[ $version != 3.10 ]] || numpy='numpy==1.26.*'
   tools/venv.sh "build/venv-$version" "$python" "$numpy" \
-    'scikit-build-core>=0.10' 'nanobind>=2.4' pytest pytest-xdist hypothesis ml_dtypes attrs dm-tree protobuf gymnasium dm-env pettingzoo pyarrow
+    'scikit-build-core>=0.10' 'nanobind>=2.4' pytest pytest-xdist hypothesis ml_dtypes attrs dm-tree protobuf gymnasium dm-env pettingzoo pyarrow jsonschema prometheus-client pyyaml
 }
 
 lint_venv() {

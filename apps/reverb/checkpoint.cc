@@ -86,7 +86,7 @@ Status PrintItems(const CheckpointReader& reader, const CheckpointCommand& comma
   }
   // Ages are those at the time of the checkpoint.
   ItemsView view = ItemsView::Of({.now_nanos = info.created_nanos}, *table);
-  view.values = command.values;
+  view.format.columns.values = command.values;
   REVERB_ASSIGN_OR_RETURN(CheckpointItems items, reader.Items(table->name));
   const Paint paint(HasColours(STDOUT_FILENO));
   int64_t shown = 0;

@@ -9,6 +9,7 @@
 #include "rows_view.h"
 #include "specs.h"
 #include "text.h"
+#include "view/info_json.h"
 
 namespace reverb::program {
 namespace {
@@ -121,9 +122,9 @@ std::string CheckpointJson(const CheckpointInfo& info, const std::vector<Checkpo
                                                "inserts",
                                                "samples",
                                                "deletes"};
-  for (const TableInfo& table : info.tables) AddTableJson(table, kTableFields, &json);
+  for (const TableInfo& table : info.tables) internal::AddTableJson(table, kTableFields, &json);
   json.End().Key("row_tables").BeginArray();
-  for (const RowTableInfo& table : info.row_tables) AddSavedRowTableJson(table, &json);
+  for (const RowTableInfo& table : info.row_tables) internal::AddSavedRowTableJson(table, &json);
   json.End().Key("folder").BeginArray();
   for (const CheckpointEntry& entry : siblings) {
     json.BeginObject()

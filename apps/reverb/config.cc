@@ -47,12 +47,18 @@ class Reader {
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
   Status Read(const toml::table& root, ServerOptions* options, LogSettings* log) {
-    CheckKeys(root, "", {"server", "log", "limits", "checkpoint", "register", "tls", "auth", "table", "row_table"}, "");
+    CheckKeys(
+        root, "",
+        {"server", "log", "admin", "limits", "checkpoint", "register", "tls", "auth", "table", "row_table"},
+        "");
     if (const toml::node* node = root.get("log")) {
       if (const toml::table* table = Table(*node, "log")) ReadLog(*table, log);
     }
     if (const toml::node* node = root.get("server")) {
       if (const toml::table* table = Table(*node, "server")) ReadServer(*table, options);
+    }
+    if (const toml::node* node = root.get("admin")) {
+      if (const toml::table* table = Table(*node, "admin")) ReadAdmin(*table, options);
     }
     if (const toml::node* node = root.get("register")) {
       if (const toml::table* table = Table(*node, "register")) ReadRegister(*table, options);
@@ -268,6 +274,28 @@ class Reader {
       const auto address = String(*node, "register.address", "an address, such as \"replay-0:8000\"");
       if (address) options->advertised_address = *address;
     }
+  }
+
+  void ReadAdmin(const toml::table& table, ServerOptions* options) {
+    CheckKeys(table, "admin.", {"listen", "hosts"}, "");
+    AdminOptions admin = options->admin.value_or(AdminOptions());
+    if (const toml::node* node = table.get("hosts")) {
+      const toml::array* const names = node->as_array();
+      if (names == nullptr)
+        return Expected(*node, "admin.hosts", "a list of names, such as [\"replay.example.org\"]");
+      for (const toml::node& each : *names) {
+        if (const auto name = String(each, "admin.hosts", "the name of a host")) admin.hosts.push_back(*name);
+      }
+    }
+    if (const toml::node* node = table.get("listen")) {
+      const auto listen =
+          String(*node, "admin.listen", "an address, such as \"127.0.0.1:8001\", or \"none\"");
+      if (!listen) return;
+      if (*listen == "none") return options->admin.reset();
+      admin.listen = *listen;
+      admin.any_port_if_taken = false;
+    }
+    options->admin = std::move(admin);
   }
 
   void ReadTls(const toml::table& table, ServerOptions* options) {

@@ -4,16 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <optional>
-#include <ranges>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
-#include "reverb/server_info_fields.h"
 #include "reverb/signature.h"
 #include "rows_view.h"
 #include "specs.h"
 #include "text.h"
+#include "view/info_json.h"
 
 namespace reverb::program {
 namespace {
@@ -133,12 +131,6 @@ std::string ShowNest(const Signature& nest) {
 }
 
 }  // namespace
-
-std::string ShowSignature(const TableInfo& table) {
-  if (table.signature.empty()) return "";
-  const Result<Signature> signature = DecodeSignature(table.signature);
-  return signature.ok() ? signature->ToString() : "unreadable";
-}
 
 std::string ShowItems(const TableInfo& table) {
   std::string text = ShowSignature(table);
@@ -265,144 +257,6 @@ std::string InfoPage(const std::string& address, const Snapshot& now, const Snap
 
 // --- JSON ---
 
-namespace {
-
-// Returns the name of a reason in the JSON.
-const char* ReasonWord(WaitReason reason) {
-  switch (reason) {
-    case WaitReason::kNone:
-      return "none";
-    case WaitReason::kMinSize:
-      return "min_size";
-    case WaitReason::kTooManySamples:
-      return "too_many_samples";
-    case WaitReason::kTooManyInserts:
-      return "too_many_inserts";
-    case WaitReason::kMemory:
-      return "memory";
-    case WaitReason::kQueued:
-      return "queued";
-    case WaitReason::kLeased:
-      return "leased";
-  }
-  return "unknown";
-}
-
-double Seconds(int64_t nanos) { return static_cast<double>(nanos) / 1e9; }
-
-// Add the value of a field that the JSON shows in another form. Return false for all other fields.
-template <typename Record>
-bool AddConverted(const Record& /*record*/, std::string_view /*name*/, JsonWriter* /*json*/) {
-  return false;
-}
-bool AddConverted(const TableInfo& table, std::string_view name, JsonWriter* json) {
-  if (name == "signature" && !table.signature.empty()) {
-    json->Value(ShowSignature(table));
-  } else if (name == "signature" || (name == "max_times_sampled" && table.max_times_sampled <= 0) ||
-             (name == "max_age_nanos" && table.max_age_nanos <= 0) ||
-             (name == "insert_wait_reason" && table.waiting_inserts == 0) ||
-             (name == "sample_wait_reason" && table.waiting_samples == 0)) {
-    json->Null();
-  } else {
-    return false;
-  }
-  return true;
-}
-bool AddConverted(const WaiterInfo& waiter, std::string_view name, JsonWriter* json) {
-  if (name != "is_insert") return false;
-  json->Value(waiter.is_insert ? "insert" : "sample");
-  return true;
-}
-
-bool AddConverted(const RowTableInfo& table, std::string_view name, JsonWriter* json) {
-  if (!(name == "write_reason" && table.waiting_writes == 0) &&
-      !(name == "claim_reason" && table.waiting_claims == 0) &&
-      !(name == "reservation_reason" && table.waiting_reservations == 0)) {
-    return false;
-  }
-  json->Null();
-  return true;
-}
-
-template <HasFields Record>
-void AddFields(const Record& record, JsonWriter* json);
-
-template <typename T>
-void AddValue(FieldKind kind, const T& value, JsonWriter* json) {
-  if constexpr (requires { value.has_value(); }) {
-    value ? AddValue(kind, *value, json) : static_cast<void>(json->Null());
-  } else if constexpr (std::is_same_v<T, SelectorOptions>) {
-    json->Value(ShowSelector(value));
-  } else if constexpr (std::is_same_v<T, WaitReason>) {
-    json->Value(ReasonWord(value));
-  } else if constexpr (std::is_same_v<T, LayoutPolicy>) {
-    json->Value(LayoutPolicyName(value));
-  } else if constexpr (std::is_same_v<T, RowOrder>) {
-    json->Value(RowOrderName(value));
-  } else if constexpr (std::is_same_v<T, WhenStale>) {
-    json->Value(WhenStaleName(value));
-  } else if constexpr (std::is_enum_v<T>) {
-    json->Value(static_cast<int64_t>(value));
-  } else if constexpr (HasFields<T>) {
-    json->BeginObject();
-    AddFields(value, json);
-    json->End();
-  } else if constexpr (std::is_convertible_v<T, std::string_view>) {
-    json->Value(std::string_view(value));
-  } else if constexpr (std::ranges::range<T>) {
-    json->BeginArray();
-    for (const auto& each : value) AddValue(kind, each, json);
-    json->End();
-  } else if constexpr (std::is_same_v<T, int64_t>) {
-    kind == FieldKind::kNanos ? json->Value(Seconds(value)) : json->Value(value);
-  } else {
-    json->Value(value);
-  }
-}
-
-template <typename Record, typename F>
-void AddField(const Record& record, const F& field, JsonWriter* json) {
-  if constexpr (HasFields<std::remove_cvref_t<decltype(field(record))>>) {
-    if (field.is_flat) return AddFields(field(record), json);
-  }
-  json->Key(field.json_name);
-  if (!AddConverted(record, field.name, json)) AddValue(field.kind, field(record), json);
-}
-
-template <HasFields Record>
-void AddFields(const Record& record, JsonWriter* json) {
-  ForEachField<Record>([&](const auto& field) {
-    if (!field.json_name.empty()) AddField(record, field, json);
-  });
-}
-
-}  // namespace
-
-void AddTableJson(const TableInfo& table, std::span<const std::string_view> names, JsonWriter* json) {
-  json->BeginObject();
-  ForEachField<TableInfo>([&](const auto& field) {
-    if (!field.json_name.empty() && std::ranges::find(names, field.json_name) != names.end()) {
-      AddField(table, field, json);
-    }
-  });
-  json->End();
-}
-
-void AddSavedRowTableJson(const RowTableInfo& table, JsonWriter* json) {
-  json->BeginObject()
-      .Field("name", table.settings.name)
-      .Field("version", table.version)
-      .Field("rows", table.counts.rows)
-      .Field("groups", table.counts.groups)
-      .Field("created", table.counts.created)
-      .Field("consumed", table.counts.consumed)
-      .Field("acknowledged", table.counts.acknowledged)
-      .Field("state_bytes", table.state_bytes);
-  json->Key("settings");
-  AddValue(FieldKind::kPlain, table.settings, json);
-  json->End();
-}
-
 std::string InfoJson(const std::string& address, const Snapshot& now, const Snapshot* before) {
   ServerInfo info = now.info;
   for (TableInfo& table : info.tables) {
@@ -410,22 +264,18 @@ std::string InfoJson(const std::string& address, const Snapshot& now, const Snap
     table.inserts_per_second = rates.inserts;
     table.samples_per_second = rates.samples;
   }
-  JsonWriter json;
-  json.BeginObject()
-      .Field("address", address)
-      .Field("transport",
-             now.servers.empty() ? std::optional(std::string(TransportName(now.transport))) : std::nullopt)
-      .Field("server", info.server_name)
-      .Field("uptime_seconds", info.started_nanos > 0
-                                   ? std::optional(Seconds(info.now_nanos - info.started_nanos))
-                                   : std::nullopt);
-  AddFields(info, &json);
+  internal::JsonWriter json;
+  json.BeginObject();
+  internal::AddInfoHead(
+      address, now.servers.empty() ? std::optional(std::string(TransportName(now.transport))) : std::nullopt,
+      info, &json);
+  internal::AddInfoFields(info, &json);
   if (!now.servers.empty()) {
     json.Key("servers").BeginArray();
     for (const Client::ServerReport& report : now.servers) {
       json.BeginObject().Field("address", report.address);
       if (report.info.ok()) {
-        AddFields(*report.info, &json);
+        internal::AddInfoFields(*report.info, &json);
       } else {
         json.Field("error", std::string(report.info.status().message()));
       }

@@ -3,15 +3,13 @@
 #define REVERB_APPS_REVERB_INFO_VIEW_H_
 
 #include <chrono>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "json.h"
 #include "reverb/client.h"
 #include "reverb/server_info.h"
 #include "terminal.h"
+#include "view/info_json.h"
 
 namespace reverb::program {
 
@@ -41,14 +39,7 @@ std::string InfoPage(const std::string& address, const Snapshot& now, const Snap
                      const Paint& paint);
 // Returns one line of JSON. docs/program.md documents the fields.
 std::string InfoJson(const std::string& address, const Snapshot& now, const Snapshot* before);
-// Adds an object with the fields of a table that have one of the given names in the JSON.
-void AddTableJson(const TableInfo& table, std::span<const std::string_view> names, JsonWriter* json);
-
-// Adds an object with what a checkpoint keeps of a row table.
-void AddSavedRowTableJson(const RowTableInfo& table, JsonWriter* json);
-
-// Returns the signature of a table as text; empty for none.
-std::string ShowSignature(const TableInfo& table);
+using internal::ShowSignature;
 // Describes the items of a table: its signature, else the names that writers sent, and its layout policy
 // unless it is the default. Empty if nothing is known.
 std::string ShowItems(const TableInfo& table);

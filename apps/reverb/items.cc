@@ -46,8 +46,8 @@ Result<Opened> Open(const ItemsOptions& options) {
 
 Status Print(const std::vector<SampledTrajectory>& items, const Opened& opened, const ItemsOptions& options) {
   ItemsView view = ItemsView::Of(opened.info, opened.table);
-  view.values = options.values;
-  view.are_samples = options.is_sample;
+  view.format.columns.values = options.values;
+  view.format.are_samples = options.is_sample;
   const Paint paint(HasColours(STDOUT_FILENO));
   for (const SampledTrajectory& item : items) {
     REVERB_ASSIGN_OR_RETURN(const std::string text,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 #include <variant>
 
 #include "items_view.h"
@@ -92,14 +91,6 @@ std::vector<std::string> StatesOf(const RowInfo& row) {
   return states;
 }
 
-// Returns the value of a column of the only row of a batch, with the shape that was put.
-Result<std::pair<Tensor, std::vector<int64_t>>> ValueOf(const RowBatch& batch, const std::string& column) {
-  REVERB_ASSIGN_OR_RETURN(JaggedColumn jagged, batch.Column(column));
-  std::vector<int64_t> dims = jagged.values.dims();
-  if (jagged.is_scalar) dims.clear();
-  return std::pair(std::move(jagged.values), std::move(dims));
-}
-
 std::string ShowNames(const std::vector<std::string>& names) {
   std::vector<std::string> shown;
   for (const std::string& name : names) shown.push_back(ShowName(name, 40));
@@ -173,7 +164,7 @@ Result<std::string> RowsView::ToText(const RowInfo& row, const RowBatch& batch, 
   size_t width = 0;
   for (const std::string& column : row.columns) width = std::max(width, DisplayWidth(ShowName(column)));
   for (const std::string& column : row.columns) {
-    REVERB_ASSIGN_OR_RETURN(const auto value, ValueOf(batch, column));
+    REVERB_ASSIGN_OR_RETURN(const auto value, internal::ValueOfRow(batch, column));
     const auto& [tensor, dims] = value;
     std::string name = ShowName(column);
     name.resize(name.size() + width - std::min(width, DisplayWidth(name)), ' ');
@@ -184,29 +175,8 @@ Result<std::string> RowsView::ToText(const RowInfo& row, const RowBatch& batch, 
 
 Result<std::string> RowsView::ToJson(const RowInfo& row, const RowBatch& batch) const {
   JsonWriter json;
-  json.BeginObject().Field("table", table).Field("key", row.key);
-  json.Field("group", row.group.empty() ? std::nullopt : std::optional(row.group));
-  json.Field("version", row.version);
-  json.Field("open", row.is_open).Field("requeued", row.is_requeued).Field("stale", row.is_stale);
-  for (const auto& [name, consumers] :
-       {std::pair("leased_by", &row.leased_by), std::pair("consumed_by", &row.consumed_by)}) {
-    json.Key(name).BeginArray();
-    for (const std::string& consumer : *consumers) json.Value(consumer);
-    json.End();
-  }
-  json.Key("tags").BeginObject();
-  for (const RowTag& tag : row.tags) {
-    json.Key(tag.name);
-    std::visit([&](const auto& value) { json.Value(value); }, tag.value);
-  }
-  json.End().Key("columns").BeginArray();
-  if (!batch.rows().empty()) {
-    for (const std::string& column : row.columns) {
-      REVERB_ASSIGN_OR_RETURN(const auto value, ValueOf(batch, column));
-      AddColumnJson(column, value.first, value.second, static_cast<size_t>(values), &json);
-    }
-  }
-  return json.End().End().text();
+  REVERB_RETURN_IF_ERROR(internal::AddRowJson(table, {.values = values}, row, batch, &json));
+  return json.text();
 }
 
 }  // namespace reverb::program

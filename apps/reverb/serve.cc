@@ -42,6 +42,7 @@ namespace {
 
 constexpr int kDefaultPort = 8000;
 constexpr char kLoopback[] = "127.0.0.1";
+constexpr int kDefaultAdminPort = 8001;
 
 struct ServeOptions {
   std::string config;
@@ -53,6 +54,8 @@ struct ServeOptions {
   std::optional<std::string> checkpoint_every;
   bool checkpoint_on_stop = false;
   std::string port_file;
+  std::optional<std::string> admin_listen;
+  std::string admin_port_file;
   std::optional<int> shard;
   std::optional<std::string> register_at;
   std::optional<std::string> advertise;
@@ -111,6 +114,21 @@ Status GatherCheckpoint(const ServeOptions& flags, ServerOptions* options) {
   return options->checkpoint->Validate();
 }
 
+void GatherAdmin(const ServeOptions& flags, ServerOptions* options) {
+  if (flags.admin_listen && *flags.admin_listen == "none") return options->admin.reset();
+  if (flags.admin_listen) {
+    if (!options->admin) options->admin.emplace();
+    options->admin->listen = *flags.admin_listen;
+    options->admin->any_port_if_taken = false;
+  }
+  if (!options->admin) return;
+  // The default must not take the server's own port.
+  if (options->admin->any_port_if_taken && options->port == kDefaultAdminPort) {
+    options->admin->listen = std::string(kLoopback) + ":0";
+  }
+  options->admin->commit = Commit();
+}
+
 void GatherSecurity(const ServeOptions& flags, ServerOptions* options) {
   const auto override_with = [](const std::string& flag, std::string* path) {
     if (!flag.empty()) *path = flag;
@@ -133,6 +151,8 @@ Result<ServeSettings> Gather(const ServeOptions& flags) {
   ServerOptions& options = settings.server;
   options.host = kLoopback;
   options.port = kDefaultPort;
+  options.admin.emplace();
+  options.admin->any_port_if_taken = true;
   if (!flags.config.empty()) REVERB_RETURN_IF_ERROR(ReadConfig(flags.config, &options, &settings.log));
   REVERB_RETURN_IF_ERROR(ApplyLogFlags(flags, &settings.log));
   for (const std::string& text : flags.tables) {
@@ -160,6 +180,7 @@ Result<ServeSettings> Gather(const ServeOptions& flags) {
     }
     options.store.max_bytes = *bytes;
   }
+  GatherAdmin(flags, &options);
   REVERB_RETURN_IF_ERROR(GatherCheckpoint(flags, &options));
   GatherSecurity(flags, &options);
   // An IPv6 address without its brackets.
@@ -186,8 +207,16 @@ bool IsLoopback(const std::string& host) {
 
 // Warns if others can use or overhear the server. With --strict, the server does not start then.
 void WarnAboutExposure(const ServerOptions& options) {
-  if (IsLoopback(options.host)) return;
   const bool authenticates = options.auth || (options.tls && !options.tls->client_ca.empty());
+  if (options.admin && !authenticates &&
+      !IsLoopback(options.admin->listen.substr(0, options.admin->listen.rfind(':')))) {
+    std::fprintf(
+        stderr,
+        "reverb serve: warning: everybody who reaches the admin port %s can read the tables. Require tokens "
+        "([auth] tokens_file), or let it listen on 127.0.0.1. --strict refuses to start.\n",
+        options.admin->listen.c_str());
+  }
+  if (IsLoopback(options.host)) return;
   if (!authenticates) {
     std::fprintf(stderr,
                  "reverb serve: warning: everybody who reaches %s can read, change and delete the tables. "
@@ -255,18 +284,20 @@ std::string Describe(const ServerOptions& options, const Paint& paint) {
   return text;
 }
 
-// Writes atomically: another process may wait for the file.
-Status WritePortFile(const std::string& path, int port) {
+// Writes atomically: another process may wait for the file. `flag`: names it in errors.
+Status WritePortFile(const char* flag, const std::string& path, const std::string& port) {
   const std::string draft = path + ".new";
   {
     std::ofstream file(draft, std::ios::trunc);
     file << port << "\n";
     file.close();
     if (!file)
-      return Status::Unavailable("--port-file " + path + ": cannot be written: " + std::strerror(errno));
+      return Status::Unavailable(std::string(flag) + " " + path +
+                                 ": cannot be written: " + std::strerror(errno));
   }
   if (std::rename(draft.c_str(), path.c_str()) != 0) {
-    return Status::Unavailable("--port-file " + path + ": cannot be written: " + std::strerror(errno));
+    return Status::Unavailable(std::string(flag) + " " + path +
+                               ": cannot be written: " + std::strerror(errno));
   }
   return Status::Ok();
 }
@@ -388,6 +419,17 @@ class Announcer {
   LogOutput* const log_;
 };
 
+// Returns the address of the admin page; empty if there is none.
+std::string PageAddress(const Server& server, bool has_tls) {
+  const std::string address = server.admin_address();
+  if (address.empty()) return "";
+  const size_t colon = address.rfind(':');
+  const std::string host = address.substr(0, colon);
+  const bool is_any = host == "[::]" || host == "0.0.0.0";
+  return std::string(has_tls ? "https" : "http") + "://" + (is_any ? "localhost" : host) +
+         address.substr(colon) + "/";
+}
+
 int Serve(const ServeOptions& flags) {
   AwaitedSignals signals;  // before threads start
   signal(SIGPIPE, SIG_IGN);
@@ -404,13 +446,22 @@ int Serve(const ServeOptions& flags) {
     std::printf("%s is good. It would listen on %s:%d and serve\n%s",
                 flags.config.empty() ? "The command line" : flags.config.c_str(), options.host.c_str(),
                 *options.port, description.c_str());
+    if (options.admin) std::printf("  admin page and metrics at %s\n", options.admin->listen.c_str());
     return kOk;
   }
 
   const std::string host = options.host;
   WarnAboutExposure(options);
   const bool can_reload = options.tls || options.auth;
+  const bool has_tls = options.tls.has_value();
   const std::optional<CheckpointOptions> checkpoint = options.checkpoint;
+  if (options.admin && !flags.admin_port_file.empty()) {
+    // Before a checkpoint is loaded: the port answers meanwhile.
+    options.admin->on_listening = [&](const std::string& address) {
+      return WritePortFile("--admin-port-file", flags.admin_port_file,
+                           address.substr(address.rfind(':') + 1));
+    };
+  }
   ServiceNotifier service;
   ProgressLine progress("loading");
   if (options.checkpoint) {
@@ -435,23 +486,27 @@ int Serve(const ServeOptions& flags) {
     loaded = "  loaded " + ShowContents(client) + " from " + ShowName(*path, 1000) + "\n";
   }
   if (!flags.port_file.empty()) {
-    if (const Status status = WritePortFile(flags.port_file, server->port()); !status.ok()) {
+    if (const Status status = WritePortFile("--port-file", flags.port_file, std::to_string(server->port()));
+        !status.ok()) {
       return announcer.Fail(kFailed, std::string(status.message()));
     }
   }
   const std::string address = host + ":" + std::to_string(server->port());
+  const std::string admin_page = PageAddress(*server, has_tls);
   const std::string ready =
       "listens on " + address + " and serves " + ShowCount(CountTables(client), "table");
   announcer.Say(
       "reverb " + Version() + " listens on " + paint.Bold(address) +
           (IsLoopback(host) ? " (this machine only; --host '[::]' listens on all interfaces)" : "") + "\n" +
-          description + loaded +
+          description +
+          (admin_page.empty() ? "" : "  admin page and metrics at " + paint.Bold(admin_page) + "\n") +
+          loaded +
           paint.Dim("Ready. See its state with `reverb info " +
                     (IsLoopback(host) ? host : std::string("HOST")) + ":" + std::to_string(server->port()) +
                     "`; stop it with Ctrl-C or SIGTERM.") +
           "\n",
       "reverb " + Version() + " " + ready,
-      {{"event", "start"}, {"endpoint", address}, {"version", Version()}});
+      {{"event", "start"}, {"endpoint", address}, {"admin", admin_page}, {"version", Version()}});
   service.Ready(ready);
 
   ReloadHooks hooks;
@@ -481,7 +536,9 @@ int Serve(const ServeOptions& flags) {
   const std::string before = saves ? LatestCheckpoint(checkpoint->path) : "";
   server->Stop();
   const std::string contents = ShowContents(client);
-  if (!flags.port_file.empty()) unlink(flags.port_file.c_str());
+  for (const std::string& file : {flags.port_file, flags.admin_port_file}) {
+    if (!file.empty()) unlink(file.c_str());
+  }
   const std::string stopped = "Stopped after " + ShowDuration(std::chrono::steady_clock::now() - start) +
                               ". The tables held " + contents + ".";
   announcer.Say(stopped + "\n", stopped, {});
@@ -520,6 +577,14 @@ Command AddServe(CLI::App* program) {
                   "environment variable REVERB_PORT_FILE; none)")
       ->type_name("FILE")
       ->envname("REVERB_PORT_FILE");
+  app->add_option(
+         "--admin-listen", flags->admin_listen,
+         "The address of the admin port, with the page and metrics; port 0 picks a free one, none opens "
+         "no port (default: 127.0.0.1:8001, or any port if that is taken)")
+      ->type_name("HOST:PORT");
+  app->add_option("--admin-port-file", flags->admin_port_file,
+                  "Write the admin port to this file; removed at exit")
+      ->type_name("FILE");
   app->add_option("--shard", flags->shard,
                   "Identifies this server among several that clients use as one (default: that of the "
                   "checkpoint, or a random one)")
@@ -577,7 +642,8 @@ Command AddServe(CLI::App* program) {
       "\n"
       "SIGTERM and SIGINT stop the server cleanly: waiting calls end with an error, and it exits with 0. A\n"
       "second signal ends it immediately. Data that is not in a checkpoint is lost. SIGHUP makes it read\n"
-      "[log] of the configuration file, certificates and tokens again; if its terminal was closed, it stops. Signals that were "
+      "[log] of the configuration file, certificates and tokens again; if its terminal was closed, it stops. "
+      "Signals that were "
       "ignored\n"
       "at the start stay ignored, such as SIGHUP under nohup.");
   return {app, [flags] { return Serve(*flags); }};

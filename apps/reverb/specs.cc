@@ -11,10 +11,6 @@ namespace {
 
 using Kind = SelectorOptions::Kind;
 
-constexpr std::pair<std::string_view, Kind> kSelectors[] = {
-    {"fifo", Kind::kFifo},        {"lifo", Kind::kLifo},        {"uniform", Kind::kUniform},
-    {"min_heap", Kind::kMinHeap}, {"max_heap", Kind::kMaxHeap}, {"prioritized", Kind::kPrioritized}};
-
 std::vector<std::string_view> Split(std::string_view text, std::string_view separators) {
   std::vector<std::string_view> parts;
   while (true) {
@@ -32,7 +28,7 @@ std::vector<std::string_view> Split(std::string_view text, std::string_view sepa
 const std::vector<std::string>& SelectorNames() {
   static const auto* const kNames = [] {
     auto* const names = new std::vector<std::string>();
-    for (const auto& [name, kind] : kSelectors) names->emplace_back(name);
+    for (const auto& [name, kind] : internal::kSelectorNames) names->emplace_back(name);
     return names;
   }();
   return *kNames;
@@ -41,7 +37,7 @@ const std::vector<std::string>& SelectorNames() {
 Result<SelectorOptions> ParseSelector(std::string_view text) {
   const size_t equals = text.find('=');
   const std::string_view name = text.substr(0, equals);
-  for (const auto& [known, kind] : kSelectors) {
+  for (const auto& [known, kind] : internal::kSelectorNames) {
     if (known != name) continue;
     SelectorOptions selector{.kind = kind};
     if (equals != std::string_view::npos) {
@@ -56,18 +52,6 @@ Result<SelectorOptions> ParseSelector(std::string_view text) {
   }
   return Status::InvalidArgument("there is no selector " + Quote(name) + "." +
                                  Suggest(name, SelectorNames()));
-}
-
-std::string ShowSelector(const SelectorOptions& selector) {
-  if (selector.kind == Kind::kCustom)
-    return ShowName(selector.custom_name.empty() ? "custom" : selector.custom_name);
-  for (const auto& [name, kind] : kSelectors) {
-    if (kind != selector.kind) continue;
-    std::string text(name);
-    if (kind == Kind::kPrioritized) text += "=" + ShowNumber(selector.priority_exponent);
-    return text;
-  }
-  return "unknown";
 }
 
 // --- Limiters ---

@@ -14,6 +14,7 @@
 #include "reverb/status.h"
 #include "reverb/table_options.h"
 #include "reverb/tensor.h"
+#include "view/info_json.h"
 
 namespace reverb::program {
 
@@ -21,7 +22,7 @@ namespace reverb::program {
 Result<SelectorOptions> ParseSelector(std::string_view text);
 const std::vector<std::string>& SelectorNames();
 // Returns the form that ParseSelector() reads: "uniform", "prioritized=0.8".
-std::string ShowSelector(const SelectorOptions& selector);
+using internal::ShowSelector;
 
 // Requested changes of a limiter; absent settings stay unchanged.
 struct LimiterChange {

@@ -11,10 +11,13 @@
 #include <vector>
 
 #include "reverb/status.h"
+#include "view/shown_text.h"
 
 namespace reverb::program {
 
-[[gnu::format(printf, 1, 2)]] std::string Format(const char* format, ...);
+using internal::Format;
+using internal::ShowName;
+using internal::ShowNumber;
 
 // --- Formatting ---
 
@@ -26,15 +29,8 @@ std::string ShowCount(int64_t count, std::string_view noun);
 std::string ShowBytes(int64_t bytes);
 // "0.25 s", "12 s", "3 min 12 s", "2 h 5 min", "3 d 4 h".
 std::string ShowDuration(std::chrono::nanoseconds duration);
-// Returns a short form: "0.8", "12", "1.2e+09".
-std::string ShowNumber(double number);
 // Returns a rate per second: "0", "12.5", "340", "12.0 k", "1.25 M".
 std::string ShowRate(double rate);
-// Returns the bytes of the UTF-8 character at the start of `text`; 0 if invalid. REQUIRES: `text` is not
-// empty.
-size_t Utf8Size(std::string_view text);
-// Makes external text safe for a terminal: no control characters, valid UTF-8, about that many bytes.
-std::string ShowName(std::string_view name, size_t most = 200);
 // Returns ShowName() in double quotes.
 std::string Quote(std::string_view text);
 std::string Join(std::span<const std::string> parts, std::string_view between);

@@ -13,4 +13,6 @@ std::string Version() {
   return version;
 }
 
+std::string Commit() { return REVERB_COMMIT; }
+
 }  // namespace reverb::program

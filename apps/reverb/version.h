@@ -8,6 +8,8 @@ namespace reverb::program {
 
 // Returns "0.1.0 (commit 0123abc)", or only the version if the commit is unknown.
 std::string Version();
+// Returns the commit; empty if it is unknown.
+std::string Commit();
 
 }  // namespace reverb::program
 

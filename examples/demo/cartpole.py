@@ -65,14 +65,14 @@ def evaluate(weights: agent.Weights, seed: int) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def serve(program: str, log: Path) -> Iterator[str]:
-    """Runs a server process during the block, with its log in a file; yields its address."""
+def serve(program: str, log: Path) -> Iterator[tuple[str, str]]:
+    """Runs a server process during the block, with its log in a file; yields its address and that of its page."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, log.open("wb") as log_file:
-        port_file = Path(folder) / "port"
+        port_file, admin_file = Path(folder) / "port", Path(folder) / "admin"
         # A new session: Ctrl-C stops this program, which then stops the server last.
         server = subprocess.Popen(
-            [program, "serve", "--config", HERE / "server.toml", "--port-file", port_file],
+            [program, "serve", "--config", HERE / "server.toml", "--port-file", port_file, "--admin-port-file", admin_file],
             stdout=subprocess.DEVNULL, stderr=log_file, start_new_session=True,
         )  # fmt: skip
         try:
@@ -83,7 +83,8 @@ def serve(program: str, log: Path) -> Iterator[str]:
                         f"demo: the server ended with {server.returncode} before it could be reached"
                     )
                 time.sleep(0.02)
-            yield f"localhost:{port_file.read_text(encoding='ascii').strip()}"
+            admin = admin_file.read_text(encoding="ascii").strip()
+            yield f"localhost:{port_file.read_text(encoding='ascii').strip()}", f"http://localhost:{admin}/"
         finally:
             server.terminate()
             server.wait()
@@ -324,12 +325,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         log = options.output / "server.log"
-        with serve(program, log) as address:
+        with serve(program, log) as (address, page):
             screen.say(
                 f"A server at {address}, a learner and {options.actors} actors, each a process of its own.\n"
                 f"The environments run at full speed for {full_speed:g} s, then in real time for {real_time:g} s, "
                 "and so on.\n"
-                f"Look inside while it runs, from another terminal:\n"
+                f"Watch it in a browser: {page}\n"
+                f"or from another terminal:\n"
                 f"  {program} info {address}\n"
                 f"  {program} info {address} --watch\n"
                 f"  {program} peek {address} replay\n"

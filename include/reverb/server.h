@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,6 +65,22 @@ enum class LocalAccess : uint8_t {
   kAnyUser,   // any process that may open the socket; requires local_path
 };
 
+// The port for people and monitoring, over HTTP: a page, metrics for Prometheus, health checks, the server's state as
+// JSON. It only reads. docs/operations.md describes it.
+struct AdminOptions {
+  // host:port; port 0 picks a free one. Other hosts than this machine's own need a token or a certificate as for the
+  // server itself: `tls` and `auth` of the server apply.
+  std::string listen = "127.0.0.1:8001";
+  // Takes any port if this one is taken; otherwise the server does not start then.
+  bool any_port_if_taken = false;
+  // Names by which browsers and scrapers reach the port, besides localhost, the host of `listen` and IP addresses.
+  // Requests for other names are refused, since they may come from another site's page.
+  std::vector<std::string> hosts = {};
+  std::string commit = {};  // of the program, as the page and the metrics show it
+  // Called with host:port when the port is open, before a checkpoint is loaded. An error ends the start.
+  std::function<Status(const std::string& address)> on_listening = {};
+};
+
 struct ServerOptions {
   std::vector<TableOptions> tables = {};
   std::vector<RowTableOptions> row_tables = {};
@@ -101,6 +118,8 @@ struct ServerOptions {
   // Clients need a token of a file, except those of this process; absent: everybody who reaches the server has all
   // rights.
   std::optional<AuthOptions> auth = {};
+  // Absent: none.
+  std::optional<AdminOptions> admin = {};
   // Refuses to listen on other addresses than this machine's own unless clients need a token, or a certificate.
   // Otherwise such a server logs a warning.
   bool strict = false;
@@ -117,6 +136,8 @@ class Server {
   int port() const;
   // Returns the path of the local socket; empty if there is none.
   std::string local_path() const;
+  // Returns host:port of the admin port; empty if there is none.
+  std::string admin_address() const;
   // Returns ServerOptions::shard, or the one that was chosen.
   int shard() const;
   // NOT_FOUND if there is no table of that name.

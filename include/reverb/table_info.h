@@ -65,6 +65,7 @@ struct TableInfo : TableSettings, TableCounts {
   WaitReason sample_wait_reason = WaitReason::kNone;
   int64_t longest_wait_nanos = 0;         // of the current waits
   WaitStats waits[kNumWaitReasons] = {};  // by reason
+  WaitStats queued_inserts = {};          // the part of inserts in WaitReason::kQueued; not sent
   TableWorkTime work_time = {};
   bool closed = false;
 };

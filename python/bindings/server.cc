@@ -27,8 +27,8 @@ class ServerObject {
                bool evict_when_full, LocalAccess local, std::string local_path, Timeout keepalive_timeout,
                std::optional<int> shard, std::string register_at, std::string advertised_address,
                const nb::list& row_tables, const std::optional<std::vector<std::string>>& tls,
-               std::string tokens_file, bool trust_same_user, bool strict,
-               const nb::object& progress) {
+               std::string tokens_file, bool trust_same_user, bool strict, std::string admin,
+               std::vector<std::string> admin_hosts, const nb::object& progress) {
     ServerOptions options{.store = {.max_bytes = max_bytes, .evict_when_full = evict_when_full},
                           .host = std::move(host),
                           .port = 0,
@@ -41,6 +41,7 @@ class ServerObject {
                           .advertised_address = std::move(advertised_address),
                           .strict = strict};
     if (tls) options.tls = {.certificate = tls->at(0), .key = tls->at(1), .client_ca = tls->at(2)};
+    if (!admin.empty()) options.admin = {.listen = std::move(admin), .hosts = std::move(admin_hosts)};
     if (!tokens_file.empty()) {
       options.auth = {.tokens_file = std::move(tokens_file), .trust_same_user = trust_same_user};
     }
@@ -81,6 +82,7 @@ class ServerObject {
     server_ = Owned<Server>(*std::move(server));
     port_ = server_->port();
     local_path_ = server_->local_path();
+    admin_address_ = server_->admin_address();
     shard_ = server_->shard();
     loaded_checkpoint_ = server_->loaded_checkpoint();
     for (TableObject* table : tables) {
@@ -94,6 +96,7 @@ class ServerObject {
   int port() const { return port_; }
   int shard() const { return shard_; }
   const std::string& local_path() const { return local_path_; }
+  const std::string& admin_address() const { return admin_address_; }
   const std::optional<std::string>& loaded_checkpoint() const { return loaded_checkpoint_; }
 
   void StopServer() {
@@ -139,6 +142,7 @@ class ServerObject {
   int port_ = 0;
   int shard_ = 0;
   std::string local_path_;
+  std::string admin_address_;
   std::optional<std::string> loaded_checkpoint_;
 
   std::mutex mu_;
@@ -159,7 +163,8 @@ void BindServer(nb::module_& module) {
              std::optional<double> keepalive_timeout, std::optional<int> shard, std::string register_at,
              std::string advertised_address, const nb::list& row_tables,
              const std::optional<std::vector<std::string>>& tls, std::string tokens_file,
-             bool trust_same_user, bool strict, const nb::object& progress) {
+             bool trust_same_user, bool strict, std::string admin, std::vector<std::string> admin_hosts,
+             const nb::object& progress) {
             const LocalAccess access = local == "off"        ? LocalAccess::kOff
                                        : local == "any user" ? LocalAccess::kAnyUser
                                                              : LocalAccess::kSameUser;
@@ -167,16 +172,20 @@ void BindServer(nb::module_& module) {
                 Self(tables, port, std::move(host), std::move(checkpoint), max_bytes, evict_when_full, access,
                      std::move(local_path), TimeoutFromSeconds(keepalive_timeout, "keepalive_timeout"), shard,
                      std::move(register_at), std::move(advertised_address), row_tables, tls,
-                     std::move(tokens_file), trust_same_user, strict, progress);
+                     std::move(tokens_file), trust_same_user, strict, std::move(admin),
+                     std::move(admin_hosts), progress);
           },
           "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none(), "max_bytes"_a = nb::none(),
           "evict_when_full"_a = false, "local"_a = "same user", "local_path"_a = "",
           "keepalive_timeout"_a.none() = 20.0, "shard"_a = nb::none(), "register_at"_a = "",
           "advertised_address"_a = "", "row_tables"_a = nb::list(), "tls"_a = nb::none(),
-          "tokens_file"_a = "", "trust_same_user"_a = false, "strict"_a = false, "progress"_a = nb::none())
+          "tokens_file"_a = "", "trust_same_user"_a = false, "strict"_a = false, "admin"_a = "",
+          "admin_hosts"_a = std::vector<std::string>(), "progress"_a = nb::none())
       .def_prop_ro("port", &Self::port, "The port that the server listens on.")
       .def_prop_ro("shard", &Self::shard, "Identifies the server among several, in the keys of its items.")
       .def_prop_ro("local_path", &Self::local_path, "The path of the local socket; empty if there is none.")
+      .def_prop_ro("admin_address", &Self::admin_address,
+                   "host:port of the admin port; empty if there is none.")
       .def_prop_ro("loaded_checkpoint", &Self::loaded_checkpoint,
                    "The path of the checkpoint that was loaded at start; None if none was.")
       .def("Reload", &Self::Reload, "Reads certificates and tokens again.")

@@ -253,6 +253,12 @@ class Table:
         return repr(self.internal_table)
 
 
+def _names(argument: str, names: Sequence[str]) -> list[str]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"{argument} must be a sequence of str, such as ['replay.example.org'], got {names!r}")
+    return list(names)
+
+
 class Server:
     """Serves tables to this process and to others.
 
@@ -285,6 +291,8 @@ class Server:
         tokens_file: str | os.PathLike[str] | None = None,
         trust_same_user: bool = False,
         strict: bool = False,
+        admin: str | None = None,
+        admin_hosts: Sequence[str] = (),
     ) -> None:
         """ValueError without tables, for duplicate names, and if the port is taken.
 
@@ -317,6 +325,10 @@ class Server:
             trust_same_user: processes of this host and user have all rights without a token.
             strict: RuntimeError if other machines could use or overhear the server: listen on "localhost", or give it
                 tokens (or `client_ca`) and TLS.
+            admin: "host:port" of the admin port, with a page, metrics and health checks over HTTP, such as
+                "127.0.0.1:8001"; port 0 for any that is free, see `admin_address`. None: there is none.
+            admin_hosts: names by which browsers and scrapers reach the admin port, besides localhost, the host of
+                `admin` and IP addresses; requests for other names are refused.
         """
         if local not in (True, False, "any user"):
             raise ValueError(f'local must be True, False or "any user", got {local!r}')
@@ -354,6 +366,8 @@ class Server:
                 tokens_file="" if tokens_file is None else os.path.abspath(tokens_file),
                 trust_same_user=bool(trust_same_user),
                 strict=bool(strict),
+                admin=admin or "",
+                admin_hosts=_names("admin_hosts", admin_hosts),
                 progress=progress,
             )
 
@@ -376,6 +390,11 @@ class Server:
     def local_path(self) -> str | None:
         """The socket that clients on this host use; None if there is none."""
         return self._server.local_path or None
+
+    @property
+    def admin_address(self) -> str | None:
+        """The "host:port" of the admin port; None if there is none."""
+        return self._server.admin_address or None
 
     @property
     def tables(self) -> tuple[Table, ...]:

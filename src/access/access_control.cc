@@ -140,8 +140,12 @@ Result<std::shared_ptr<RequestHandler>> AccessControl::Admit(const Caller& calle
     return std::shared_ptr<RequestHandler>(
         CheckedHandler::Trusted(self, handler_, "the server's user, " + caller.address));
   }
-  REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<const AccessToken> token, Authenticate(caller.token));
-  return std::shared_ptr<RequestHandler>(CheckedHandler::Of(self, handler_, token, caller.address));
+  const Result<std::shared_ptr<const AccessToken>> token = Authenticate(caller.token);
+  if (!token.ok()) {
+    CountRefusal(token.status());
+    return token.status();
+  }
+  return std::shared_ptr<RequestHandler>(CheckedHandler::Of(self, handler_, *token, caller.address));
 }
 
 Result<std::shared_ptr<const AccessToken>> AccessControl::Authenticate(std::string_view text) const {

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "access/tls_files.h"
+#include "admin/admin_port.h"
+#include "api/admin_source.h"
 #include "api/client_rep.h"
 #include "api/client_security.h"
 #include "api/sample_factory.h"
@@ -23,6 +25,7 @@ namespace reverb {
 
 struct Server::Rep {
   std::unique_ptr<internal::ServerImpl> server;
+  std::unique_ptr<internal::AdminPort> admin;  // uses the server; null if there is none
   internal::Mutex mu;
   std::unique_ptr<internal::ServerRegistration> registration GUARDED_BY(mu);
 };
@@ -68,11 +71,17 @@ Status CheckAdvertisedAddress(const std::string& address) {
 
 // Returns why a server must not listen with these options; OK unless others could use or overhear it.
 Status CheckExposure(const ServerOptions& options) {
-  if (!options.port || internal::IsThisMachine(options.host)) return Status::Ok();
+  std::string host = options.host;
+  if (!options.port || internal::IsThisMachine(host)) {
+    if (!options.admin) return Status::Ok();
+    REVERB_ASSIGN_OR_RETURN(const internal::HostAndPort admin, internal::SplitAddress(options.admin->listen));
+    host = admin.host;
+    if (internal::IsThisMachine(host)) return Status::Ok();
+  }
   const bool authenticates = options.auth || (options.tls && !options.tls->client_ca.empty());
   if (authenticates && options.tls) return Status::Ok();
   return Status::FailedPrecondition(
-      "the server would listen on " + options.host + ", which other machines reach, " +
+      "the server would listen on " + host + ", which other machines reach, " +
       (authenticates
            ? "and others could read what is sent; give it a certificate (tls)"
            : std::string("and everybody there could read, change and delete its tables; give it tokens "
@@ -157,6 +166,17 @@ Result<Server> Server::Start(ServerOptions options) {
     }
   }
   auto rep = std::make_unique<Rep>();
+  // Before a checkpoint is loaded, which the port reports.
+  if (options.admin) {
+    REVERB_ASSIGN_OR_RETURN(rep->admin,
+                            internal::AdminPort::Start({.listen = options.admin->listen,
+                                                        .any_port_if_taken = options.admin->any_port_if_taken,
+                                                        .hosts = options.admin->hosts,
+                                                        .tls = inner.tls}));
+    if (options.admin->on_listening) {
+      REVERB_RETURN_IF_ERROR(options.admin->on_listening(rep->admin->address()));
+    }
+  }
   REVERB_ASSIGN_OR_RETURN(rep->server, internal::ServerImpl::Start(std::move(inner)));
   if (!folder.empty()) {
     const std::string address = options.advertised_address.empty()
@@ -169,6 +189,11 @@ Result<Server> Server::Start(ServerOptions options) {
                                          .shard = rep->server->shard(),
                                          .life_id = HexadecimalId(rep->server->service()->life_id())}));
   }
+  if (rep->admin) {
+    const std::string address =
+        options.port ? options.host + ":" + std::to_string(rep->server->port()) : std::string();
+    rep->admin->Serve(internal::MakeAdminSource(rep->server.get(), address, options.admin->commit));
+  }
   return Server(std::move(rep));
 }
 
@@ -180,6 +205,7 @@ Server::~Server() = default;
 int Server::port() const { return rep_->server->port(); }
 std::string Server::local_path() const { return rep_->server->local_path(); }
 int64_t Server::live_bytes() const { return rep_->server->live_bytes(); }
+std::string Server::admin_address() const { return rep_->admin ? rep_->admin->address() : ""; }
 int Server::shard() const { return static_cast<int>(rep_->server->shard()); }
 
 Result<Table> Server::table(std::string_view name) const {
@@ -207,7 +233,9 @@ void Server::Stop() {
     registration = std::move(rep_->registration);
   }
   registration.reset();  // first, so that clients do not look for the server
+  if (rep_->admin) rep_->admin->NotReady("the server is stopping");
   rep_->server->Stop();
+  if (rep_->admin) rep_->admin->Stop();
 }
 
 }  // namespace reverb

@@ -118,7 +118,23 @@ bool IsRefusal(const Status& status) {
   }
 }
 
+namespace {
+std::array<std::atomic<int64_t>, kNumStatusCodes> refusal_counts{};
+}  // namespace
+
+void CountRefusal(const Status& status) {
+  refusal_counts[static_cast<size_t>(status.code()) % kNumStatusCodes].fetch_add(1,
+                                                                                 std::memory_order_relaxed);
+}
+
+std::array<int64_t, kNumStatusCodes> RefusalCounts() {
+  std::array<int64_t, kNumStatusCodes> counts{};
+  for (size_t i = 0; i < kNumStatusCodes; ++i) counts[i] = refusal_counts[i].load(std::memory_order_relaxed);
+  return counts;
+}
+
 void LogRefusal(std::string_view key, std::string message, const Status& status, LogFields fields) {
+  CountRefusal(status);
   if (!IsLogged()) return;
   fields.insert(fields.begin(), {"event", kEventRefusal});
   fields.push_back({"code", std::string(StatusCodeName(status.code()))});

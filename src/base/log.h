@@ -5,6 +5,7 @@
 #ifndef REVERB_BASE_LOG_H_
 #define REVERB_BASE_LOG_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -71,6 +72,11 @@ Duration WaitLogAfter();
 void LogWait(std::string_view key, std::string message, LogFields fields = {});
 // Logs that a server refused a request, once a minute for each key. Adds the fields "event" and "code".
 void LogRefusal(std::string_view key, std::string message, const Status& status, LogFields fields = {});
+// Counts a refusal. LogRefusal() does so too.
+void CountRefusal(const Status& status);
+// Returns how many requests and items the servers of this process have refused, for each StatusCode.
+inline constexpr size_t kNumStatusCodes = 17;
+std::array<int64_t, kNumStatusCodes> RefusalCounts();
 // Returns whether a request that ended with this status was refused, as opposed to one that waited for too long or
 // was ended by its client or by a server that stops.
 bool IsRefusal(const Status& status);

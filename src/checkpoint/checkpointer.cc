@@ -133,6 +133,7 @@ Result<std::string> Checkpointer::Save() {
   is_writing_ = false;
   num_finished_ = num_started_;
   ++(result.ok() ? stats_.written : stats_.failed);
+  stats_.last_status = result.status();
   result_ = result;
   changed_.NotifyAll();
   return result;
@@ -192,13 +193,16 @@ Result<std::string> Checkpointer::Write() {
   stats_.locks_held = locks_held;
   stats_.row_locks_held = row_locks_held;
   stats_.took = took;
+  stats_.finished_nanos = environment_.clock->WallNanos();
   stats_.last = *std::move(written);
   return path;
 }
 
 Checkpointer::Stats Checkpointer::stats() const {
   MutexLock lock(&mu_);
-  return stats_;
+  Stats stats = stats_;
+  stats.is_writing = is_writing_;
+  return stats;
 }
 
 }  // namespace internal

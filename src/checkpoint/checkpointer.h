@@ -46,7 +46,10 @@ class Checkpointer {
     Duration locks_held{0};      // by the last snapshot
     Duration row_locks_held{0};  // likewise, of row tables
     Duration took{0};            // the last checkpoint, from the snapshot until it was durable
+    int64_t finished_nanos = 0;  // when the last checkpoint was durable, since the Unix epoch; 0 = there is none
     CheckpointWriter::Stats last;
+    Status last_status;  // of the latest attempt
+    bool is_writing = false;
   };
 
   // `loaded_path` is the checkpoint that the tables were loaded from; `loaded_segments` is empty unless it is
@@ -64,6 +67,7 @@ class Checkpointer {
   Result<std::string> Save() EXCLUDES(mu_);
 
   Stats stats() const EXCLUDES(mu_);
+  const std::string& path() const { return options_.path; }
 
  private:
   Result<std::string> Write();

@@ -10,7 +10,7 @@ namespace reverb {
 Status RateLimiterOptions::Validate() const {
   if (!(samples_per_insert > 0) || !std::isfinite(samples_per_insert)) {
     return Status::InvalidArgument("rate limiter: samples_per_insert is " +
-                                   internal::ShowNumber(samples_per_insert) +
+                                   internal::BriefNumber(samples_per_insert) +
                                    "; it must be a positive finite number");
   }
   if (min_size_to_sample < 1) {
@@ -18,8 +18,8 @@ Status RateLimiterOptions::Validate() const {
                                    std::to_string(min_size_to_sample) + "; it must be at least 1");
   }
   if (std::isnan(min_diff) || std::isnan(max_diff) || min_diff > max_diff) {
-    return Status::InvalidArgument("rate limiter: min_diff " + internal::ShowNumber(min_diff) +
-                                   " and max_diff " + internal::ShowNumber(max_diff) +
+    return Status::InvalidArgument("rate limiter: min_diff " + internal::BriefNumber(min_diff) +
+                                   " and max_diff " + internal::BriefNumber(max_diff) +
                                    " allow no cursor; min_diff must not exceed max_diff");
   }
   return Status::Ok();
@@ -44,16 +44,16 @@ Result<RateLimiterOptions> RateLimiterOptions::SampleToInsertRatio(double sample
   const double needed = 2 * std::max(1.0, samples_per_insert);
   if (!(max_diff - min_diff >= needed)) {
     return Status::InvalidArgument(
-        "rate limiter: the error buffer spans " + internal::ShowNumber(max_diff - min_diff) +
-        ", too small for samples_per_insert " + internal::ShowNumber(samples_per_insert) +
+        "rate limiter: the error buffer spans " + internal::BriefNumber(max_diff - min_diff) +
+        ", too small for samples_per_insert " + internal::BriefNumber(samples_per_insert) +
         ": inserts and samples could block each other forever; make it at least " +
-        internal::ShowNumber(needed));
+        internal::BriefNumber(needed));
   }
   const double start = samples_per_insert * static_cast<double>(min_size_to_sample);
   if (min_diff > start) {
     return Status::InvalidArgument(
-        "rate limiter: min_diff " + internal::ShowNumber(min_diff) +
-        " exceeds samples_per_insert * min_size_to_sample = " + internal::ShowNumber(start) +
+        "rate limiter: min_diff " + internal::BriefNumber(min_diff) +
+        " exceeds samples_per_insert * min_size_to_sample = " + internal::BriefNumber(start) +
         ": sampling could never begin; lower min_diff or raise min_size_to_sample");
   }
   if (Status status = options.Validate(); !status.ok()) return status;
@@ -89,9 +89,9 @@ WaitReason RateLimiter::InsertWaitReason() const {
 
 std::string RateLimiter::Describe() const {
   return "size " + std::to_string(counters_.inserts - counters_.deletes) + ", min_size_to_sample " +
-         std::to_string(options_.min_size_to_sample) + "; cursor " + ShowNumber(cursor()) + " in [" +
+         std::to_string(options_.min_size_to_sample) + "; cursor " + BriefNumber(cursor()) + " in [" +
          ShowBound(options_.min_diff) + ", " + ShowBound(options_.max_diff) + "], samples_per_insert " +
-         ShowNumber(options_.samples_per_insert);
+         BriefNumber(options_.samples_per_insert);
 }
 
 }  // namespace internal

@@ -369,6 +369,11 @@ std::vector<internal::Sample> ConcurrentTable::Peek(int64_t n, uint64_t* cursor)
   return state_->Peek(n, cursor);
 }
 
+std::vector<ItemMark> ConcurrentTable::Survey(size_t most) {
+  ReadLock lock(this);
+  return state_->Survey(most);
+}
+
 Snapshot ConcurrentTable::TakeSnapshot(std::span<const std::shared_ptr<ConcurrentTable>> tables,
                                        const std::function<void()>& at_cut) {
   // Locks are taken in one global order. No other function takes two.

@@ -156,6 +156,8 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   std::optional<internal::Sample> Find(uint64_t key);
   // Up to n items from *cursor on (0 = start); does not count as sampling.
   std::vector<internal::Sample> Peek(int64_t n, uint64_t* cursor);
+  // Returns what is known of up to `most` items, evenly spread over the table.
+  std::vector<ItemMark> Survey(size_t most);
 
   // Captures all tables at one instant. Holds their locks together, for a time that does not grow with the
   // payload and hardly with the number of items. Calls `at_cut` meanwhile: it must be quick and must not call

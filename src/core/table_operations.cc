@@ -282,7 +282,8 @@ void ConcurrentTable::Enqueue(Operation* op, WaitReason reason, Round* round) {
 void ConcurrentTable::Dequeue(Operation* op) {
   WaitQueue& queue = QueueOf(*op);
   queue.Remove(op);
-  stats_.CountWait(op->wait_reason, environment_.clock->Now() - op->reason_since);
+  stats_.CountWait(op->wait_reason, environment_.clock->Now() - op->reason_since,
+                   op->kind == Operation::Kind::kInsert);
   // The next in the queue no longer waits for others.
   if (!queue.empty() && queue.head()->wait_reason == WaitReason::kQueued) {
     const WaitReason reason = op->kind == Operation::Kind::kInsert ? state_->limiter().InsertWaitReason()
@@ -300,7 +301,7 @@ void ConcurrentTable::Dequeue(Operation* op) {
 void ConcurrentTable::SetReason(Operation* op, WaitReason reason) {
   if (op->wait_reason == reason) return;
   const TimePoint now = environment_.clock->Now();
-  stats_.CountWait(op->wait_reason, now - op->reason_since);
+  stats_.CountWait(op->wait_reason, now - op->reason_since, op->kind == Operation::Kind::kInsert);
   op->wait_reason = reason;
   op->reason_since = now;
 }

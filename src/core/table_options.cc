@@ -140,20 +140,20 @@ std::vector<std::string> FindContradictions(const TableSettings& settings) {
                     ", so nothing can ever be sampled; lower the former or raise the latter");
   }
   if (limits_inserts && limits_samples && limiter.max_diff - limiter.min_diff < std::max(1.0, per_insert)) {
-    found.push_back(table + "the limiter's bounds " + ShowNumber(limiter.min_diff) + " and " +
-                    ShowNumber(limiter.max_diff) + " are closer than samples_per_insert " +
-                    ShowNumber(per_insert) +
+    found.push_back(table + "the limiter's bounds " + BriefNumber(limiter.min_diff) + " and " +
+                    BriefNumber(limiter.max_diff) + " are closer than samples_per_insert " +
+                    BriefNumber(per_insert) +
                     " allows: inserts and samples can block each other forever; widen them");
   }
   if (limits_inserts && settings.max_times_sampled >= 1 && per_insert > settings.max_times_sampled) {
     found.push_back(table + "max_times_sampled " + std::to_string(settings.max_times_sampled) +
-                    " allows fewer samples of an item than samples_per_insert " + ShowNumber(per_insert) +
+                    " allows fewer samples of an item than samples_per_insert " + BriefNumber(per_insert) +
                     " requires, so inserts will wait for samples that cannot come; raise the former or lower "
                     "the latter");
   }
   if (limits_inserts && limiter.min_diff >= 0 && settings.max_times_sampled == 1 && per_insert == 1 &&
       limiter.max_diff > static_cast<double>(settings.max_size)) {
-    found.push_back(table + "the limiter allows " + ShowNumber(limiter.max_diff) +
+    found.push_back(table + "the limiter allows " + BriefNumber(limiter.max_diff) +
                     " items that were not sampled, and max_size is " + std::to_string(settings.max_size) +
                     ": items will be evicted before they are sampled; make both the same");
   }

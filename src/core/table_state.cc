@@ -625,6 +625,19 @@ std::vector<internal::Sample> TableState::Peek(int64_t n, uint64_t* cursor) cons
   return items;
 }
 
+std::vector<ItemMark> TableState::Survey(size_t most) const {
+  std::vector<ItemMark> marks;
+  const uint64_t stride = most == 0 ? 0 : (slots_.size() + most - 1) / most;
+  for (uint64_t slot = 0; stride > 0 && slot < slots_.size(); slot += stride) {
+    const SlotRecord& record = slots_[slot];
+    if (record.is_free()) continue;
+    marks.push_back({.priority = record.priority,
+                     .inserted_at = record.inserted_at,
+                     .times_sampled = record.times_sampled});
+  }
+  return marks;
+}
+
 TableSettings TableState::Settings() const {
   TableSettings settings = options_.Settings();
   settings.sampler = sampler_->options();

@@ -47,6 +47,13 @@ struct ClockReading {
   int64_t wall_nanos = 0;
 };
 
+// What a survey of a table tells of an item.
+struct ItemMark {
+  double priority = 0;
+  int64_t inserted_at = 0;  // nanoseconds since the Unix epoch
+  int32_t times_sampled = 0;
+};
+
 struct Effects {
   std::vector<Trajectory> released;
   // Released by RunAndClear(): first their references to chunks, then the data, unless a snapshot shows it.
@@ -175,6 +182,8 @@ class TableState {
   std::optional<internal::Sample> Find(uint64_t key) const;
   // Returns up to n items from slot `*cursor` on; moves the cursor past the last one visited.
   std::vector<internal::Sample> Peek(int64_t n, uint64_t* cursor) const;
+  // Returns marks of up to `most` items, evenly spread over the slots.
+  std::vector<ItemMark> Survey(size_t most) const;
 
   // Returns the settings in force: those of the selectors in use, and the limiter's as set last.
   TableSettings Settings() const;

@@ -6,6 +6,7 @@ namespace reverb::internal {
 
 void TableStats::FillInfo(TimePoint now, const RateLimiterCounters& counters, TableInfo* info) const {
   std::copy(waits_.begin(), waits_.end(), info->waits);
+  info->queued_inserts = queued_inserts_;
   info->work_time = work_;
   AddStateTime(&info->work_time, now);
 

@@ -18,10 +18,13 @@ class TableStats {
   explicit TableStats(TimePoint now) : state_since_(now) { history_[0] = {now, {}}; }
 
   // --- Waits ---
-  void CountWait(WaitReason reason, Duration waited) {
-    WaitStats& stats = waits_[static_cast<size_t>(reason)];
-    ++stats.count;
-    stats.total_nanos += waited.count();
+  void CountWait(WaitReason reason, Duration waited, bool is_insert) {
+    const auto count = [&](WaitStats* stats) {
+      ++stats->count;
+      stats->total_nanos += waited.count();
+    };
+    count(&waits_[static_cast<size_t>(reason)]);
+    if (is_insert && reason == WaitReason::kQueued) count(&queued_inserts_);
   }
 
   // --- Work: every kStride-th operation is timed and represents the others ---
@@ -78,6 +81,7 @@ class TableStats {
   }
 
   std::array<WaitStats, kNumWaitReasons> waits_{};
+  WaitStats queued_inserts_;
   TableWorkTime work_;
   uint32_t operations_ = 0;
   State state_ = State::kIdle;

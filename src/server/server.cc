@@ -130,7 +130,8 @@ Status ServerImpl::StartTransports(const Options& options, size_t max_streams) {
                                                       .max_streams = max_streams,
                                                       .keepalive_timeout = options.keepalive_timeout,
                                                       .tls = options.tls,
-                                                      .gate = access_},
+                                                      .gate = access_,
+                                                      .traffic = traffic_},
                                                      service_));
   }
   if (options.local && !local_first && grpc_) {
@@ -151,6 +152,7 @@ Status ServerImpl::StartLocal(const Options& options, int port, size_t max_strea
     local.max_pinned_bytes = options.local->max_pinned_bytes;
     local.stalled_client_timeout = options.local->stalled_client_timeout;
     local.gate = access_;
+    local.traffic = traffic_;
     local_path_ = local.path;
     // LocalServer replaces the socket of a server that was killed.
     if (CheckLocalListener(local.path).ok()) {

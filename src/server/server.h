@@ -22,6 +22,7 @@
 #include "service/service.h"
 #include "transport/grpc/grpc_server.h"
 #include "transport/local/local_server.h"
+#include "transport/traffic.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -64,6 +65,7 @@ class ServerImpl {
   ServerImpl& operator=(const ServerImpl&) = delete;
 
   uint32_t shard() const { return shard_; }
+  TrafficCounters::Totals traffic() const { return traffic_->totals(); }
   int64_t live_bytes() const { return store_->stats().live_bytes; }
   int port() const { return grpc_ ? grpc_->port() : 0; }
   // Returns the path of the local socket; empty if there is none.
@@ -107,6 +109,7 @@ class ServerImpl {
   std::unique_ptr<LocalServer> local_;
   std::string local_path_;
   uint32_t shard_ = 0;
+  const std::shared_ptr<TrafficCounters> traffic_ = std::make_shared<TrafficCounters>();
 
   Mutex mu_;
   bool stopped_ GUARDED_BY(mu_) = false;

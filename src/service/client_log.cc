@@ -28,7 +28,8 @@ std::string SessionText(const Id128& id) {
 }
 
 void LogRefusedClient(const ClientIdentity& client, std::string_view table, const Status& status) {
-  if (!client.is_remote() || !IsLogged()) return;
+  if (!client.is_remote()) return;
+  if (!IsLogged()) return CountRefusal(status);
   LogFields fields;
   if (!table.empty()) fields.push_back({"table", std::string(table)});
   LogRefusal("client " + client.address + " " + std::string(StatusCodeName(status.code())) + " " +

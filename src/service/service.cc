@@ -290,7 +290,12 @@ Result<std::shared_ptr<InsertSession>> Service::DoOpenInsert(const Hello& hello,
     SetDisconnected(hello.session_id, &known, false);
     session =
         std::make_shared<InsertStreamSession>(shared_from_this(), writer, writer->NewGeneration(), stream_id);
-    streams_.emplace(stream_id, Stream{.end = [session](Status status) { session->End(std::move(status)); }});
+    streams_.emplace(stream_id, Stream{.end = [session](Status status) { session->End(std::move(status)); },
+                                       .sampler = nullptr,
+                                       .info = {.client_name = hello.client_name,
+                                                .address = peer->address(),
+                                                .is_insert = true,
+                                                .opened = clock()->Now()}});
   }
   writer->Attach(session->generation(), hello.client_name, std::move(peer));
   // Stop() may have run in between, when the stream was not attached yet.
@@ -306,12 +311,17 @@ Result<std::shared_ptr<SampleSession>> Service::DoOpenSample(const Hello& hello,
   const uint64_t window = hello.receive_window_bytes == 0 ? most : std::min(hello.receive_window_bytes, most);
   std::shared_ptr<SampleStreamSession> session;
   {
+    const std::string address = peer->address();
     MutexLock lock(&mu_);
     REVERB_ASSIGN_OR_RETURN(const uint64_t stream_id, EnterStream());
     session =
         std::make_shared<SampleStreamSession>(shared_from_this(), std::move(peer), stream_id, window, hello);
     streams_.emplace(stream_id, Stream{.end = [session](Status status) { session->End(std::move(status)); },
-                                       .sampler = session});
+                                       .sampler = session,
+                                       .info = {.client_name = hello.client_name,
+                                                .address = address,
+                                                .is_insert = false,
+                                                .opened = clock()->Now()}});
   }
   session->Begin();
   return std::shared_ptr<SampleSession>(std::move(session));
@@ -329,6 +339,14 @@ void Service::Announce(LocalEndpoint endpoint) {
 Result<std::string> Service::Checkpoint() {
   if (options_.checkpoint) return options_.checkpoint();
   return Status::InvalidArgument("this server was started without a checkpoint path");
+}
+
+std::vector<Service::StreamInfo> Service::streams() const {
+  std::vector<StreamInfo> streams;
+  MutexLock lock(&mu_);
+  streams.reserve(streams_.size());
+  for (const auto& [id, stream] : streams_) streams.push_back(stream.info);
+  return streams;
 }
 
 Service::Stats Service::stats() const {

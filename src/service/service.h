@@ -136,6 +136,15 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   };
   Stats stats() const EXCLUDES(mu_);
 
+  // An open stream.
+  struct StreamInfo {
+    std::string client_name;
+    std::string address;  // of the client; empty within the server's own process
+    bool is_insert = false;
+    TimePoint opened;
+  };
+  std::vector<StreamInfo> streams() const EXCLUDES(mu_);
+
   // --- For the sessions ---
   const ServiceLimits& limits() const { return options_.limits; }
   Clock* clock() const { return options_.clock; }
@@ -236,6 +245,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   struct Stream {
     std::function<void(Status)> end;
     std::shared_ptr<SampleStreamSession> sampler;  // null for those of writers
+    StreamInfo info = {};
   };
   absl::flat_hash_map<uint64_t, Stream> streams_ GUARDED_BY(mu_);
   // Writers without a stream, the longest disconnected first.

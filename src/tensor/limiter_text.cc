@@ -6,7 +6,7 @@
 namespace reverb {
 
 std::string RateLimiterOptions::ToString() const {
-  return "samples_per_insert=" + internal::ShowNumber(samples_per_insert) +
+  return "samples_per_insert=" + internal::BriefNumber(samples_per_insert) +
          ", min_size_to_sample=" + std::to_string(min_size_to_sample) +
          ", min_diff=" + internal::ShowBound(min_diff) + ", max_diff=" + internal::ShowBound(max_diff);
 }
@@ -45,12 +45,13 @@ std::string DescribeWait(const TableInfo& table, const char* who, WaitReason rea
   return "table \"" + table.name + "\" holds " + std::to_string(table.current_size) + " of " +
          std::to_string(table.max_size) + " items" + leased + "; " + why + " (" +
          table.rate_limiter.ToString() + ", " + std::to_string(table.counters.inserts) + " inserts and " +
-         std::to_string(table.counters.samples) + " samples so far, cursor " + ShowNumber(table.cursor) + ")";
+         std::to_string(table.counters.samples) + " samples so far, cursor " + BriefNumber(table.cursor) +
+         ")";
 }
 
 }  // namespace
 
-std::string ShowNumber(double value) {
+std::string BriefNumber(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%g", value);
   return text;
@@ -59,7 +60,7 @@ std::string ShowNumber(double value) {
 std::string ShowBound(double value) {
   if (value >= std::numeric_limits<double>::max()) return "+unbounded";
   if (value <= -std::numeric_limits<double>::max()) return "-unbounded";
-  return ShowNumber(value);
+  return BriefNumber(value);
 }
 
 Detail DetailOf(WaitReason reason) {

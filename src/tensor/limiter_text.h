@@ -13,8 +13,8 @@
 namespace reverb::internal {
 
 // Formats like printf's %g.
-std::string ShowNumber(double value);
-// Like ShowNumber(), but "+unbounded" and "-unbounded" for the two ends of the range.
+std::string BriefNumber(double value);
+// Like BriefNumber(), but "+unbounded" and "-unbounded" for the two ends of the range.
 std::string ShowBound(double value);
 
 // Returns the detail of the error when a wait for this reason times out.

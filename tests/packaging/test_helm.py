@@ -55,6 +55,7 @@ SETTINGS = {
         "config": CONFIG,
         "port": 9000,
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "admin": {"port": 9001, "scheme": "HTTPS"},
         "imagePullSecrets": [{"name": "registry"}],
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "a", "operator": "Exists"}],
@@ -68,6 +69,7 @@ SETTINGS = {
         "checkpoint": {"persistent": False, "every": "", "onStop": False},
         "podDisruptionBudget": {"enabled": False},
         "topologySpreadConstraints": [],
+        "admin": {"scrapeAnnotations": False},
     },
 }
 
@@ -153,7 +155,13 @@ def test_parts_fit_together(chart, name):
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert {port["targetPort"] for port in service["ports"]} == set(ports)
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["grpc"]["port"] == ports["grpc"]
+        asked = container[probe]["httpGet"]
+        assert asked["port"] in ports
+        assert asked["path"] == ("/healthz" if probe == "livenessProbe" else "/readyz")
+        assert asked["scheme"] == ("HTTPS" if name == "all" else "HTTP")
+    assert f"--admin-listen=[::]:{ports['admin']}" in container["args"]
+    annotations = stateful["template"]["metadata"]["annotations"]
+    assert (annotations.get("prometheus.io/port") == str(ports["admin"])) == (name != "least")
     volumes = {volume["name"] for volume in pod_of(rendered).get("volumes", [])}
     volumes |= {claim["metadata"]["name"] for claim in stateful.get("volumeClaimTemplates", [])}
     assert {mount["name"] for mount in container["volumeMounts"]} == volumes
@@ -203,6 +211,7 @@ def test_long_names_are_cut(chart):
         ({"replica": 2}, "replica"),
         ({"port": "x"}, "port"),
         ({"port": 0}, "port"),
+        ({"admin": {"scheme": "http"}}, "scheme"),
         ({"checkpoint": {"evry": "1h"}}, "evry"),
         ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
     ],

@@ -15,10 +15,11 @@ ALERTS = ROOT / "packaging/prometheus/alerts.yml"
 shell = test_page.shell
 
 # Sections that other tests run, or that have no commands.
-RUN_ELSEWHERE = {"The admin port", "Admin port", "The page", "Metrics", "Security model"}
+RUN_ELSEWHERE = {"The page", "Security model"}
 TESTED = [
     "Install as a service",
     "Ports",
+    "The admin port",
     "Sizing",
     "Logs",
     "Alerts",
@@ -43,6 +44,7 @@ def server(program, tmp_path):
     root = tmp_path / "checkpoints"
     port = tmp_path / "port"
     words = [program, "serve", "--config", ROOT / "packaging/server.toml", "--checkpoint", root, "--port", "0"]
+    words += ["--admin-listen", "127.0.0.1:0", "--admin-port-file", tmp_path / "admin"]
     process = subprocess.Popen([*words, "--port-file", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until("the port file", lambda: port.exists() or process.poll() is not None)
@@ -62,6 +64,18 @@ def test_install_as_a_service(shell, program, tmp_path):
     assert [words[1] for words in done] == ["daemon-reload", "enable", "reload", "restart"]
     unit = (root / "etc/systemd/system/reverb.service").read_text()
     assert "ExecReload=" in unit
+
+
+def test_the_admin_port(shell, server):
+    """The commands work; the answers themselves are tested elsewhere."""
+    _, _, root = server
+    port = (root.parent / "admin").read_text().strip()
+    commands = section("The admin port")
+    assert commands.count("curl") >= 6
+    shell(commands.replace("localhost:8001", f"localhost:{port}"))
+    (config,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (job,) = yaml.safe_load(config)["scrape_configs"]
+    assert job["job_name"] in ALERTS.read_text()
 
 
 def test_sizing(shell, server):

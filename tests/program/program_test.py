@@ -14,6 +14,7 @@ import unittest
 
 import frame
 from suite_access import Access
+from suite_admin import AdminAccess, AdminPort
 from suite_bench import Bench
 from suite_checkpoints import Checkpoints
 from suite_doctor import Doctor
@@ -30,7 +31,7 @@ from suite_top import Top
 from suite_usage import Pages, Usage
 
 __all__ = [
-    "Access", "Bench", "Change", "Checkpoints", "Config", "Doctor", "Info", "Items", "Logs", "Memory", "Notify", "Pages",
+    "Access", "AdminAccess", "AdminPort", "Bench", "Change", "Checkpoints", "Config", "Doctor", "Info", "Items", "Logs", "Memory", "Notify", "Pages",
     "Reload", "RowTables", "Serve", "Shells", "Tables", "Top", "Usage", "Watch",
 ]  # fmt: skip
 

@@ -122,7 +122,12 @@ class RowsServerCall final : public ServerCall {
 // A stream of single calls, which are answered one after the other.
 class CallsServerCall final : public ServerCall {
  public:
-  using ServerCall::ServerCall;
+  explicit CallsServerCall(std::shared_ptr<ServerCore> core) : ServerCall(std::move(core)) {
+    if (traffic() != nullptr) traffic()->AddCallStreams(1);
+  }
+  ~CallsServerCall() override {
+    if (traffic() != nullptr) traffic()->AddCallStreams(-1);
+  }
   // The call that is being executed is answered first.
   void OnStopping(const Status& why) override {
     {

@@ -20,6 +20,7 @@
 #include "reverb/status.h"
 #include "transport/access_gate.h"
 #include "transport/grpc/keepalive.h"
+#include "transport/traffic.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -39,6 +40,8 @@ class GrpcServer {
     std::shared_ptr<TlsFiles> tls = nullptr;
     // Null: everybody may do everything.
     std::shared_ptr<AccessGate> gate = nullptr;
+    // Null: messages are not counted.
+    std::shared_ptr<TrafficCounters> traffic = nullptr;
   };
 
   // Starts a server that listens when this returns. The error names the address.

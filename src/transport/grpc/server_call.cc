@@ -110,6 +110,7 @@ void ServerCall::Advance() {
 
 bool ServerCall::Write(WireMessage message) {
   if (is_sealed()) message.Seal(num_written_++);
+  CountOut(message);
   grpc::ByteBuffer buffer = ToByteBuffer(message);
   bool is_early = false;
   {
@@ -162,6 +163,7 @@ Status ServerCall::TooLarge(uint64_t bytes, uint64_t most) {
 void ServerCall::OnReadDone(bool ok) {
   const CallbackThreads::Scope in_callback;
   if (!ok) return HandleReadEnd();
+  if (traffic_ != nullptr) traffic_->CountIn(received_.buffer()->Length());
   if (IsEnding()) {
     received_.buffer()->Clear();
   } else if (const Status intact = CheckReceived(); !intact.ok()) {

@@ -34,11 +34,15 @@ class ServerCall;
 class ServerCore {
  public:
   ServerCore(const GrpcServer::Options& options, std::shared_ptr<RequestHandler> handler)
-      : handler_(std::move(handler)), gate_(options.gate), max_calls_(options.max_streams) {}
+      : handler_(std::move(handler)),
+        gate_(options.gate),
+        traffic_(options.traffic),
+        max_calls_(options.max_streams) {}
 
   RequestHandler* handler() const { return handler_.get(); }
   const WireLimits& limits() const { return handler_->wire_limits(); }
   TaskThreads* tasks() { return &tasks_; }
+  const std::shared_ptr<TrafficCounters>& traffic() const { return traffic_; }
   // Returns the handler for the requests of this call's client. An error refuses the call.
   Result<std::shared_ptr<RequestHandler>> HandlerFor(const grpc::CallbackServerContext& context,
                                                      GrpcMethod method) const;
@@ -57,7 +61,8 @@ class ServerCore {
  private:
   // Set once in the constructor; read without a lock.
   const std::shared_ptr<RequestHandler> handler_;
-  const std::shared_ptr<AccessGate> gate_;  // null: everybody may do everything
+  const std::shared_ptr<AccessGate> gate_;          // null: everybody may do everything
+  const std::shared_ptr<TrafficCounters> traffic_;  // null: messages are not counted
   const size_t max_calls_;
 
   TaskThreads tasks_;
@@ -75,7 +80,7 @@ class ServerCore {
 // chunks.
 class ServerCall : public grpc::ServerGenericBidiReactor {
  public:
-  explicit ServerCall(std::shared_ptr<ServerCore> core) : core_(std::move(core)) {}
+  explicit ServerCall(std::shared_ptr<ServerCore> core) : traffic_(core->traffic()), core_(std::move(core)) {}
 
   // Waits for the first message.
   void Begin(std::shared_ptr<ServerCall> self, grpc::CallbackServerContext* context,
@@ -117,10 +122,14 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   // The handler for this call's client.
   const std::shared_ptr<RequestHandler>& handler() const { return handler_; }
   ReceivedMessage* received() { return &received_; }
+  TrafficCounters* traffic() const { return traffic_.get(); }
   std::string PeerAddress() const;
 
   // --- From any thread; these do nothing once the call is over ---
 
+  void CountOut(const WireMessage& message) const {
+    if (traffic_ != nullptr) traffic_->CountOut(message.total_bytes());
+  }
   // Accepts one more message.
   void Read() EXCLUDES(mu_) {
     {
@@ -136,6 +145,7 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   // Ends the call after one more message.
   void EndWith(WireMessage last, const Status& status) EXCLUDES(mu_) {
     if (is_sealed()) last.Seal(num_written_);
+    CountOut(last);
     SetEnding({ToGrpcStatus(status), ToByteBuffer(last)});
   }
   bool IsEnding() const EXCLUDES(mu_) {
@@ -187,6 +197,7 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   static Status TooLarge(uint64_t bytes, uint64_t most);
 
   // Set by Begin(), reset by OnDone(); used only in callbacks from gRPC.
+  const std::shared_ptr<TrafficCounters> traffic_;  // a session may write when the core is gone
   std::shared_ptr<ServerCore> core_;
   std::shared_ptr<ServerCall> self_;
   std::shared_ptr<RequestHandler> handler_;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "reverb/status.h"
 #include "transport/access_gate.h"
+#include "transport/traffic.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
@@ -45,6 +46,8 @@ class LocalServer {
     uint64_t max_pinned_bytes = uint64_t{256} << 20;
     // Null: everybody who may connect may do everything.
     std::shared_ptr<AccessGate> gate = nullptr;
+    // Null: messages are not counted.
+    std::shared_ptr<TrafficCounters> traffic = nullptr;
   };
 
   // Starts a server that listens when this returns. The error names the path.

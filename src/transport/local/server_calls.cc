@@ -52,6 +52,7 @@ bool ServerCalls::Reply(uint64_t number, const Result<WireMessage>& reply) {
   }
   const std::shared_ptr<StreamSocket> socket = socket_.lock();
   if (socket == nullptr) return false;
+  if (traffic_ != nullptr) traffic_->CountOut(reply.ok() ? reply->total_bytes() : 0);
   return socket->Send(reply.ok() ? MakeCallFrame(FrameKind::kReply, number, *reply)
                                  : MakeCallFrame(FrameKind::kFailure, number, EncodeStatus(reply.status())),
                       /*notify=*/false) != StreamSocket::Sent::kClosed;

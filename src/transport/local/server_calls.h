@@ -14,13 +14,23 @@
 #include "reverb/status.h"
 #include "transport/local/stream_socket.h"
 #include "transport/single_calls.h"
+#include "transport/traffic.h"
 #include "transport/transport.h"
 
 namespace reverb::internal {
 
 class ServerCalls : public std::enable_shared_from_this<ServerCalls> {
  public:
-  explicit ServerCalls(std::weak_ptr<StreamSocket> socket) : socket_(std::move(socket)) {}
+  // `traffic`: null if messages are not counted.
+  ServerCalls(std::weak_ptr<StreamSocket> socket, std::shared_ptr<TrafficCounters> traffic)
+      : socket_(std::move(socket)), traffic_(std::move(traffic)) {
+    if (traffic_ != nullptr) traffic_->AddCallStreams(1);
+  }
+  ~ServerCalls() {
+    if (traffic_ != nullptr) traffic_->AddCallStreams(-1);
+  }
+  ServerCalls(const ServerCalls&) = delete;
+  ServerCalls& operator=(const ServerCalls&) = delete;
 
   // Executes a call, and sends its reply when there is one. An error ends the socket.
   Status Begin(uint64_t number, Method method, ByteSlices request, RequestHandler* handler) EXCLUDES(mu_);
@@ -32,6 +42,7 @@ class ServerCalls : public std::enable_shared_from_this<ServerCalls> {
   bool Reply(uint64_t number, const Result<WireMessage>& reply) EXCLUDES(mu_);
 
   const std::weak_ptr<StreamSocket> socket_;
+  const std::shared_ptr<TrafficCounters> traffic_;
 
   Mutex mu_;
   std::map<uint64_t, std::shared_ptr<PendingCall>> pending_ GUARDED_BY(mu_);  // null: is being started

@@ -100,7 +100,10 @@ ServerSocket::Peer ServerSocket::PeerOf(int fd) {
 }
 
 ServerSocket::ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd, Peer peer)
-    : MessageSocket(loop, std::move(fd), OptionsOf(*core)), core_(std::move(core)), peer_(peer) {
+    : MessageSocket(loop, std::move(fd), OptionsOf(*core)),
+      traffic_(core->options().traffic),
+      core_(std::move(core)),
+      peer_(peer) {
   // Messages are decoded and returned at once.
   set_max_received_pinned_bytes(UINT64_MAX);
 }
@@ -216,6 +219,7 @@ Result<std::shared_ptr<RequestHandler>> ServerSocket::HandlerFor(const LocalHell
 Status ServerSocket::BeginRequest(IncomingFrame* frame) {
   const auto method = static_cast<Method>(frame->header.method);
   const ByteSlice slice = frame->inline_bytes;
+  if (method != Method::kRows) CountIn(slice.size());
   const ByteSlices message(&slice, 1);
   if (core_->is_stopping()) return StoppingStatus();
   if (method == Method::kInsert || method == Method::kSample) return BeginStream(method, message);
@@ -235,7 +239,7 @@ Status ServerSocket::BeginRequest(IncomingFrame* frame) {
   const bool started = core_->tasks()->Start([self, handler = handler_, request, method] {
     const ByteSlice bytes = request.span();
     // The next request may come as soon as the reply is sent.
-    self->loop()->Post([self, reply = MakeReply(method, ByteSlices(&bytes, 1), handler.get())] {
+    self->loop()->Post([self, reply = self->MakeReply(method, ByteSlices(&bytes, 1), handler.get())] {
       if (self->stage_ == Stage::kAnswering) self->stage_ = Stage::kIdle;
       self->Send(reply, /*notify=*/false);
       if (self->core_ != nullptr && self->core_->is_stopping()) self->CloseAfterSending(StoppingStatus());
@@ -247,7 +251,8 @@ Status ServerSocket::BeginRequest(IncomingFrame* frame) {
 
 Status ServerSocket::BeginCall(const IncomingFrame& frame) {
   if (core_->is_stopping()) return StoppingStatus();
-  if (calls_ == nullptr) calls_ = std::make_shared<ServerCalls>(weak_from_this());
+  CountIn(frame.inline_bytes.size());
+  if (calls_ == nullptr) calls_ = std::make_shared<ServerCalls>(weak_from_this(), traffic_);
   stage_ = Stage::kCalls;
   const ByteSlice slice = frame.inline_bytes;
   return calls_->Begin(frame.header.number, static_cast<Method>(frame.header.method), ByteSlices(&slice, 1),
@@ -262,6 +267,7 @@ Status ServerSocket::BeginRows(IncomingFrame* frame) {
     Buffer keeper;
     ByteSlices slices;
     REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper, &slices));
+    CountIn(frame->inline_bytes.size() + message.referenced_bytes);
     REVERB_RETURN_IF_ERROR(CheckReferencesAreInPayloads(*frame, slices));
     request = DecodeRows(slices, handler_.get());
     // The message is returned here, with the reply if that comes at once.
@@ -293,8 +299,9 @@ bool ServerSocket::AnswerRows(Result<RowsReply> reply) {
   return sent != Sent::kClosed;
 }
 
-OutgoingFrame ServerSocket::MakeReply(Method method, ByteSlices request, RequestHandler* handler) {
+OutgoingFrame ServerSocket::MakeReply(Method method, ByteSlices request, RequestHandler* handler) const {
   const Result<WireMessage> reply = Serve(method, request, handler);
+  if (traffic_ != nullptr) traffic_->CountOut(reply.ok() ? reply->total_bytes() : 0);
   return reply.ok() ? MakeFrame(FrameKind::kMessage, *reply)
                     : MakeFrame(FrameKind::kStatus, EncodeStatus(reply.status()));
 }
@@ -312,6 +319,7 @@ Status ServerSocket::HandleStreamMessage(IncomingFrame* frame) {
     Buffer keeper;
     ByteSlices slices;
     REVERB_RETURN_IF_ERROR(Receive(frame, &message, &keeper, &slices));
+    CountIn(frame->inline_bytes.size() + message.referenced_bytes);
     REVERB_RETURN_IF_ERROR(CheckReferencesAreInPayloads(*frame, slices));
     REVERB_RETURN_IF_ERROR(stream_->Decode(slices));
     // The message is returned here, with the session's reply if that comes at once.

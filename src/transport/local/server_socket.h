@@ -109,6 +109,13 @@ class ServerSocket final : public MessageSocket {
   // The handler for this client; set by the greeting. Used on the loop's thread.
   const std::shared_ptr<RequestHandler>& handler() const { return handler_; }
 
+  // Counts and sends a message.
+  Sent SendMessage(const WireMessage& message, std::shared_ptr<const void> keeper = nullptr) {
+    if (traffic_ != nullptr) traffic_->CountOut(message.total_bytes());
+    return MessageSocket::SendMessage(message, std::move(keeper));
+  }
+  TrafficCounters* traffic() const { return traffic_.get(); }
+
  protected:
   void HandleFrame(IncomingFrame* frame) override;
   void HandleWritten() override;
@@ -141,8 +148,12 @@ class ServerSocket final : public MessageSocket {
   }
   Status HandleStreamMessage(IncomingFrame* frame);
   // Executes a single call.
-  static OutgoingFrame MakeReply(Method method, ByteSlices request, RequestHandler* handler);
+  OutgoingFrame MakeReply(Method method, ByteSlices request, RequestHandler* handler) const;
+  void CountIn(uint64_t bytes) const {
+    if (traffic_ != nullptr) traffic_->CountIn(bytes);
+  }
 
+  const std::shared_ptr<TrafficCounters> traffic_;  // null: messages are not counted
   // Reset when the socket is closed: a session that outlives it must not keep the handler alive.
   std::shared_ptr<LocalServerCore> core_;
   // Changed on the loop's thread, except from kAnswering to kIdle.

@@ -1,13 +1,13 @@
-#include "json.h"
+#include "view/json.h"
 
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 
-#include "text.h"
+#include "view/shown_text.h"
 
-namespace reverb::program {
+namespace reverb::internal {
 void JsonWriter::Comma() {
   if (after_key_) {
     after_key_ = false;
@@ -85,4 +85,4 @@ JsonWriter& JsonWriter::Value(double value) {
   return Raw(std::strtod(brief, nullptr) == value ? brief : text);
 }
 
-}  // namespace reverb::program
+}  // namespace reverb::internal
