@@ -46,10 +46,10 @@ min_size = 500
 
 [[row_table]]
 name = "rollouts"
-max_rows = 400
+max_rows = 5000
 group_size = 4
-consumers = ["logprob", "train"]
-staleness = { max_lag = 2, when_stale = "keep", batch = 64 }
+consumers = ["logprob", "reward", "train"]
+staleness = { max_lag = 1, when_stale = "keep", batch = 64 }
 """
 
 
@@ -68,26 +68,31 @@ def rollout(client: reverb.Client):
     random = np.random.default_rng(1)
 
     def work(stop) -> None:
+        rows.put([f"open/{i}" for i in range(6)], {"tokens": [[1]] * 6}, groups=["open-a"] * 3 + ["open-b"] * 3, open=True)
         group = 0
         while not stop.wait(0.15):  # sets the rate
             keys = [f"{group}/{i}" for i in range(4)]
             tokens = [random.integers(0, 50_000, random.integers(40, 400)) for _ in keys]
             with contextlib.suppress(reverb.DeadlineExceededError):
-                rows.put(keys, {"tokens": tokens}, tags=[{"prompt": group}] * 4, groups=[group] * 4, timeout=1)
+                rows.put(keys, {"tokens": tokens}, tags=[{"prompt": group}] * 4, groups=[group] * 4, version=group // 40, timeout=1)
+            if group % 40 == 0:
+                rows.set_version(group // 40)
             group += 1
 
     return work
 
 
 def train(client: reverb.Client):
-    """Returns a work that consumes groups, for one consumer after the other."""
+    """Returns a work that consumes groups, for one consumer after the other, and holds some."""
     rows = client.rows("rollouts")
 
     def work(stop) -> None:
+        held = rows.claim("train", 24, needs=["tokens"], lease=600.0)
         while not stop.wait(0.2):  # sets the rate
             with contextlib.suppress(reverb.DeadlineExceededError):
                 rows.claim("logprob", 8, at_least=1, needs=["tokens"], whole_groups=False, timeout=1).ack()
                 rows.claim("train", 4, needs=["tokens"], timeout=1).ack()
+        held.release()
 
     return work
 
@@ -111,7 +116,7 @@ def draw(server: PageServer, browser) -> None:
         page.assert_state("Live")
         return page
 
-    pages = [open_page(1280, 1180, "light"), open_page(1280, 1180, "dark"), open_page(375, 812, "light")]
+    pages = [open_page(1280, 1240, "light"), open_page(1280, 1180, "dark"), open_page(375, 812, "light")]
     for page in pages:
         assert_text(page.find("#waits"), "evaluation: 1 sample waits: too few items to sample")
         # The lines are worth looking at once the page has run for a while.
@@ -161,11 +166,17 @@ def main() -> None:
         evaluator = server.client("evaluator")
         with running(*works):
             threading.Thread(target=lambda: next(evaluator.sample("evaluation")), daemon=True).start()
+            judge = server.client("judge").rows("rollouts")
+            threading.Thread(target=lambda: judge.claim("reward", 4, needs=["tokens", "score"]), daemon=True).start()
             server.client().checkpoint()
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_ARGUMENTS)
                 draw(server, browser)
                 browser.close()
+            # Ends the waits, so that nothing is left when the program ends.
+            judge.put([f"last/{i}" for i in range(4)], {"tokens": [[1]] * 4, "score": [1.0] * 4}, groups=["last"] * 4)
+            for i in range(80):
+                actors[0].insert({"score": np.float32(i)}, {"evaluation": 1.0})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from driver import assert_text, assert_visible, send_info
 import examples
@@ -131,10 +132,16 @@ def test_a_server_that_answers_that_it_cannot_is_not_ready(start_server, open_pa
     page.expect_problems("503")
     error = json.dumps({"error": "the server loads its checkpoint"})
     page.page.route("**/api/v1/stream*", lambda route: route.fulfill(status=503, body=error))
+    page.page.clock.install()
     page.open()
     page.assert_state("Not ready")
     assert_text(page.find("#banner"), "the server loads its checkpoint")
+    assert_visible(page.find("#retry"))
+    # Stops the clock of the page, so that it does not retry by itself.
+    page.page.clock.pause_at(time.time() + 60)
+    page.assert_state("Not ready")
     page.page.unroute("**/api/v1/stream*")
+    page.find("#retry").evaluate("(button) => button.click()")
     page.assert_state("Live")
 
 

@@ -45,6 +45,11 @@ function explainWait(reason, table) {
   }
 }
 
+// Waits below this are how a limiter keeps both sides in step; longer ones are worth a colour.
+const LONG_WAIT_SECONDS = 1;
+
+const hasLongWait = (table) => table.longest_wait_seconds >= LONG_WAIT_SECONDS;
+
 // Returns a short text for the list of tables: "2 samples wait: too few items to sample". Empty if nothing waits.
 function waitSummary(table) {
   const parts = [];
@@ -127,7 +132,7 @@ class LimiterTrack {
     setPercent(this.cursor, 'left', places.cursor);
     if (places.min !== null) setPercent(this.low, 'width', places.min);
     if (places.max !== null) setPercent(this.high, 'width', 1 - places.max);
-    setClass(this.node, 'waits', table.waiting_inserts + table.waiting_samples > 0);
+    setClass(this.node, 'waits', hasLongWait(table));
     setClass(this.node, 'incomplete', table.size < table.rate_limiter.min_size_to_sample);
     setAttribute(this.node, 'aria-label', this.describe(table));
     setAttribute(this.node, 'title', this.describe(table));
@@ -181,7 +186,7 @@ class LimiterView {
     while (this.sentences.children.length > sentences.length) this.sentences.lastElementChild.remove();
     while (this.sentences.children.length < sentences.length) this.sentences.append(element('p'));
     sentences.forEach((text, i) => setText(this.sentences.children[i], text));
-    setClass(this.sentences, 'waiting', table.waiting_inserts + table.waiting_samples > 0);
+    setClass(this.sentences, 'waiting', hasLongWait(table));
 
     const mine = waiters.filter((waiter) => waiter.table === table.name);
     const lines = mine.slice(0, 8).map((waiter) => `${clientText(waiter)} waits to ${

@@ -1,6 +1,7 @@
 // A table whose rows are updated in place: sorting by column, a filter, and a detail below the row that is open.
 //
-//   columns     [{id, label, hint, isNumber, sort(record), make() → {node, update(record)}}]; the first one holds the name
+//   columns     [{id, label, hint, isNumber, sort(record), make() → {node, update(record)}}]; the first one holds the name. A column
+//               with isOptional is hidden while sort() is null for all records
 //   keyOf       what identifies a record between updates
 //   makeDetail  (record) → {node, update(record)} for the open row; none without it
 //   searchText  what the filter looks at
@@ -162,6 +163,12 @@ class LiveTable {
       }
     }
     setChildren(this.body, nodes);
+    this.columns.forEach((column, i) => {
+      if (!column.isOptional) return;
+      const isHidden = this.records.every((record) => (column.sort(record) ?? null) === null);
+      setHidden(this.headings[i], isHidden);
+      rows.forEach((row) => setHidden(row.node.children[i], isHidden));
+    });
     setHidden(this.search, this.records.length <= 5);
     setHidden(this.none, total > 0);
     if (total === 0) setText(this.none, this.records.length === 0 ? `No ${this.noun}s.` : `No ${this.noun} matches the filter.`);
@@ -262,7 +269,7 @@ function waitCell(summary) {
     update(record) {
       const text = summary(record);
       setText(node, text || 'nothing');
-      setClass(node, 'wait', text !== '');
+      setClass(node, 'wait', text !== '' && hasLongWait(record));
       setClass(node, 'muted', text === '');
     },
   };

@@ -70,20 +70,23 @@ class Overview {
 
   updateWaits(info) {
     let calls = 0;
+    let hasLong = false;
     const lines = [];
     for (const table of info.tables) {
       calls += table.waiting_inserts + table.waiting_samples;
       const text = waitSummary(table);
+      hasLong ||= text !== '' && hasLongWait(table);
       if (text) lines.push([table.longest_wait_seconds ?? 0, `${nameText(table.name, 60)}: ${text}`]);
     }
     for (const table of info.row_tables) {
       calls += table.waiting_writes + table.waiting_claims + table.waiting_reservations;
       const texts = rowWaits(table, 120);
+      hasLong ||= texts.length > 0 && hasLongWait(table);
       if (texts.length > 0) lines.push([table.longest_wait_seconds ?? 0, `${nameText(table.name, 60)}: ${texts.join('; ')}`]);
     }
     lines.sort(([a], [b]) => b - a);
     setText(this.waitText, calls === 0 ? 'Nothing waits' : `${counted(calls, 'call')} ${calls === 1 ? 'waits' : 'wait'}`);
-    setClass(this.waitText, 'wait', calls > 0);
+    setClass(this.waitText, 'wait', hasLong);
     const shown = lines.slice(0, 4).map(([seconds, text]) => `${text}${seconds > 0 ? ` (${durationText(seconds)})` : ''}`);
     if (lines.length > shown.length) shown.push(`and ${counted(lines.length - shown.length, 'other table')}`);
     this.waits.update(shown);
@@ -126,9 +129,9 @@ const clientColumns = [
    make: () => textCell((client) => countText(client.writers))},
   {id: 'samplers', label: 'Samplers', isNumber: true, sort: (client) => client.samplers,
    make: () => textCell((client) => countText(client.samplers))},
-  {id: 'received', label: 'Received', isNumber: true, sort: (client) => client.bytes_in, hint: 'By the server from this client',
+  {id: 'received', label: 'Received', isNumber: true, isOptional: true, sort: (client) => client.bytes_in, hint: 'By the server from this client',
    make: () => textCell((client) => bytesText(client.bytes_in))},
-  {id: 'sent', label: 'Sent', isNumber: true, sort: (client) => client.bytes_out, hint: 'By the server to this client',
+  {id: 'sent', label: 'Sent', isNumber: true, isOptional: true, sort: (client) => client.bytes_out, hint: 'By the server to this client',
    make: () => textCell((client) => bytesText(client.bytes_out))},
   {id: 'connected', label: 'Connected', isNumber: true, sort: (client) => client.connected_seconds,
    make: () => textCell((client) => durationText(client.connected_seconds))},
