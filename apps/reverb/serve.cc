@@ -455,9 +455,14 @@ int Serve(const ServeOptions& flags) {
   const bool can_reload = options.tls || options.auth;
   const bool has_tls = options.tls.has_value();
   const std::optional<CheckpointOptions> checkpoint = options.checkpoint;
+  bool has_admin_file = false;
+  const auto remove_admin_file = [&] {
+    if (has_admin_file) unlink(flags.admin_port_file.c_str());
+  };
   if (options.admin && !flags.admin_port_file.empty()) {
     // Before a checkpoint is loaded: the port answers meanwhile.
     options.admin->on_listening = [&](const std::string& address) {
+      has_admin_file = true;
       return WritePortFile("--admin-port-file", flags.admin_port_file,
                            address.substr(address.rfind(':') + 1));
     };
@@ -471,12 +476,14 @@ int Serve(const ServeOptions& flags) {
       if (!signals.HasCome()) return;
       // Nothing runs yet, and no data can be lost.
       progress.Clear();
+      remove_admin_file();
       std::_Exit(announcer.Fail(kFailed, "stopped while a checkpoint was being loaded"));
     };
   }
   Result<Server> server = Server::Start(std::move(options));
   progress.Clear();
   if (!server.ok()) {
+    remove_admin_file();
     const bool is_usage = server.status().code() == StatusCode::kInvalidArgument;
     return announcer.Fail(is_usage ? kBadUsage : kFailed, std::string(server.status().message()));
   }
@@ -536,9 +543,8 @@ int Serve(const ServeOptions& flags) {
   const std::string before = saves ? LatestCheckpoint(checkpoint->path) : "";
   server->Stop();
   const std::string contents = ShowContents(client);
-  for (const std::string& file : {flags.port_file, flags.admin_port_file}) {
-    if (!file.empty()) unlink(file.c_str());
-  }
+  if (!flags.port_file.empty()) unlink(flags.port_file.c_str());
+  remove_admin_file();
   const std::string stopped = "Stopped after " + ShowDuration(std::chrono::steady_clock::now() - start) +
                               ". The tables held " + contents + ".";
   announcer.Say(stopped + "\n", stopped, {});

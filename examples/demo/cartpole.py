@@ -72,7 +72,8 @@ def serve(program: str, log: Path) -> Iterator[tuple[str, str]]:
         port_file, admin_file = Path(folder) / "port", Path(folder) / "admin"
         # A new session: Ctrl-C stops this program, which then stops the server last.
         server = subprocess.Popen(
-            [program, "serve", "--config", HERE / "server.toml", "--port-file", port_file, "--admin-port-file", admin_file],
+            [program, "serve", "--config", HERE / "server.toml", "--port-file", port_file,
+             "--admin-port-file", admin_file],
             stdout=subprocess.DEVNULL, stderr=log_file, start_new_session=True,
         )  # fmt: skip
         try:

@@ -319,7 +319,7 @@ class Server:
                 checkpoint, or else a random one.
             register: "file:///path": a folder in which clients of that address find the server.
             advertised_address: the "host:port" that clients find there; None: the name of this machine and the port.
-            tls: speak TLS over gRPC: reverb.ServerTls(certificate=…, key=…); None: plaintext.
+            tls: speak TLS over gRPC and the admin port: reverb.ServerTls(certificate=…, key=…); None: plaintext.
             tokens_file: clients need a token of this file (`reverb token new`, reverb.security.add_token()), except those
                 of this process; None: everybody who reaches the server has all rights.
             trust_same_user: processes of this host and user have all rights without a token.

@@ -1,5 +1,6 @@
 """The admin port of reverb.Server: answers against openapi.json, metrics against Prometheus's parser, dashboard and alerts."""
 
+import base64
 import contextlib
 import json
 import os
@@ -14,8 +15,9 @@ import jsonschema
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
-import reverb
 import yaml
+
+import reverb
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATIENCE = 30.0
@@ -45,12 +47,16 @@ class Admin:
 def server(tmp_path):
     """A server with tables of all kinds, some items and rows, and a checkpoint."""
     tables = [
-        reverb.Table("replay", reverb.selectors.Prioritized(0.8), reverb.selectors.Fifo(), 100, reverb.rate_limiters.MinSize(2)),
+        reverb.Table(
+            "replay", reverb.selectors.Prioritized(0.8), reverb.selectors.Fifo(), 100, reverb.rate_limiters.MinSize(2)
+        ),
         reverb.Table.queue(HOSTILE, 10),
         reverb.RowTable("rollouts", max_rows=100, consumers=["train"]),
     ]
     checkpointer = reverb.checkpointers.DefaultCheckpointer(str(tmp_path / "root"))
-    with reverb.Server(tables, host="localhost", checkpointer=checkpointer, max_bytes=1 << 30, admin="127.0.0.1:0") as running:
+    with reverb.Server(
+        tables, host="localhost", checkpointer=checkpointer, max_bytes=1 << 30, admin="127.0.0.1:0"
+    ) as running:
         client = running.localhost_client()
         with client.trajectory_writer(num_keep_alive_refs=3) as writer:
             for step in range(6):
@@ -61,7 +67,9 @@ def server(tmp_path):
                     writer.create_item("replay", priority=step, trajectory=nest)
             writer.flush()
         next(client.sample("replay"))
-        client.rows("rollouts").put(["a", "b"], {"tokens": [np.arange(3), np.arange(5)]}, tags=[{"team": "x"}, {"n": 1}])
+        client.rows("rollouts").put(
+            ["a", "b"], {"tokens": [np.arange(3), np.arange(5)]}, tags=[{"team": "x"}, {"n": 1}]
+        )
         client.checkpoint()
         yield running
 
@@ -130,8 +138,6 @@ def test_items_have_pictures_names_and_values(admin):
     assert set(columns) == {"image", "token", "name"}
     image = columns["image"]["image"]
     assert (image["width"], image["height"], image["channels"]) == (6, 8, 3)
-    import base64
-
     assert set(base64.b64decode(image["data"])) == {5}  # the last frame
     assert columns["token"]["first_values"] == [3, 4, 5]
     assert "image" not in columns["token"]

@@ -16,8 +16,8 @@
 namespace reverb::internal {
 namespace {
 
-// Requests within this time share one reading of the server, which visits all tables.
-constexpr Duration kMaxStateAge = std::chrono::milliseconds(150);
+// Events of several streams within this time share one reading of the server, which visits all tables.
+constexpr Duration kMaxEventAge = std::chrono::milliseconds(150);
 
 constexpr char kJson[] = "application/json";
 
@@ -223,7 +223,7 @@ Result<std::shared_ptr<const AccessToken>> AdminPort::Authorize(const HttpReques
   return token;
 }
 
-Result<std::shared_ptr<const AdminState>> AdminPort::State() {
+Result<std::shared_ptr<const AdminState>> AdminPort::State(Duration max_age) {
   const std::shared_ptr<AdminSource> source = this->source();
   std::string reason;
   {
@@ -233,7 +233,7 @@ Result<std::shared_ptr<const AdminState>> AdminPort::State() {
   if (source == nullptr) return Status::Unavailable(reason);
   MutexLock lock(&state_mu_);
   const TimePoint now = RealClock()->Now();
-  if (state_ == nullptr || now - state_time_ > kMaxStateAge) {
+  if (state_ == nullptr || now - state_time_ >= max_age) {
     REVERB_ASSIGN_OR_RETURN(AdminState state, source->State());
     if (!reason.empty()) state.not_ready_reason = reason;
     state_ = std::make_shared<const AdminState>(std::move(state));
@@ -306,7 +306,7 @@ HttpResponse AdminPort::Stream(Duration interval, std::shared_ptr<const AccessTo
       }
       now = current->get();
     }
-    const Result<std::shared_ptr<const AdminState>> state = State();
+    const Result<std::shared_ptr<const AdminState>> state = State(kMaxEventAge);
     if (!state.ok()) return std::nullopt;
     return "event: info\ndata: " + AdminInfoJson(VisibleTo(**state, now)) + "\n\n";
   };

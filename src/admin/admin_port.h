@@ -61,8 +61,8 @@ class AdminPort {
   // Returns the token of a request; null if none is needed. An error becomes the answer.
   Result<std::shared_ptr<const AccessToken>> Authorize(const HttpRequest& request, std::string_view action)
       EXCLUDES(mu_);
-  // Returns the server's state, at most kMaxStateAge old. UNAVAILABLE while it loads.
-  Result<std::shared_ptr<const AdminState>> State() EXCLUDES(mu_, state_mu_);
+  // Returns the server's state, at most `max_age` old. UNAVAILABLE while it loads.
+  Result<std::shared_ptr<const AdminState>> State(Duration max_age = Duration(0)) EXCLUDES(mu_, state_mu_);
   std::shared_ptr<AdminSource> source() const EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     return source_;

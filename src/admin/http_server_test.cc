@@ -1,9 +1,7 @@
 #include "admin/http_server.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "admin/http_client_testing.h"
 #include "testing/status_matchers.h"
 #include "testing/wait.h"
 
@@ -22,41 +21,6 @@ using ::reverb::test::StatusIs;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-// A client that sends what it is told.
-class TestClient {
- public:
-  explicit TestClient(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-    const timeval patience{.tv_sec = 30, .tv_usec = 0};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    is_connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  }
-  ~TestClient() { close(fd_); }
-  TestClient(const TestClient&) = delete;
-  TestClient& operator=(const TestClient&) = delete;
-
-  bool is_connected() const { return is_connected_; }
-  void Send(const std::string& text) { (void)send(fd_, text.data(), text.size(), MSG_NOSIGNAL); }
-  // Reads until the text contains `part`, or the server has closed the connection.
-  std::string ReadUntil(const std::string& part) {
-    std::string text;
-    char bytes[4096];
-    ssize_t size = 0;
-    while (text.find(part) == std::string::npos && (size = recv(fd_, bytes, sizeof bytes, 0)) > 0) {
-      text.append(bytes, static_cast<size_t>(size));
-    }
-    return text;
-  }
-  std::string ReadAll() { return ReadUntil("\xff no text has this"); }
-
- private:
-  const int fd_;
-  bool is_connected_ = false;
-};
 
 HttpOptions EchoOptions() {
   HttpOptions options;
@@ -71,7 +35,7 @@ constexpr char kLastGet[] = "GET /last HTTP/1.1\r\nHost: here\r\nConnection: clo
 
 TEST(HttpServerTest, AnswersRequestsInOrder) {
   const auto server = HttpServer::Start(EchoOptions()).value();
-  TestClient client(server->port());
+  TestHttpClient client(server->port());
   client.Send(std::string(kGet) + kLastGet);
   const std::string text = client.ReadAll();
   EXPECT_THAT(text, StartsWith("HTTP/1.1 200 OK\r\n"));
@@ -92,10 +56,10 @@ TEST(HttpServerTest, QuickAnswersDoNotWaitForSlowOnes) {
   };
   options.is_quick = [](const HttpRequest& request) { return request.target == "/quick"; };
   const auto server = HttpServer::Start(options).value();
-  TestClient slow(server->port());
+  TestHttpClient slow(server->port());
   slow.Send("GET /slow HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
   EXPECT_TRUE(test::WaitUntil([&] { return is_entered.load(); }));
-  TestClient quick(server->port());
+  TestHttpClient quick(server->port());
   quick.Send("GET /quick HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(quick.ReadAll(), EndsWith("done"));
   is_released = true;
@@ -106,10 +70,10 @@ TEST(HttpServerTest, BoundsHeadersAndExplains) {
   HttpOptions options = EchoOptions();
   options.max_header_bytes = 1000;
   const auto server = HttpServer::Start(options).value();
-  TestClient large(server->port());
+  TestHttpClient large(server->port());
   large.Send("GET / HTTP/1.1\r\nX: " + std::string(2000, 'x') + "\r\n\r\n");
   EXPECT_THAT(large.ReadAll(), StartsWith("HTTP/1.1 431 "));
-  TestClient garbage(server->port());
+  TestHttpClient garbage(server->port());
   garbage.Send("hello\r\n\r\n");
   EXPECT_THAT(garbage.ReadAll(), StartsWith("HTTP/1.1 400 "));
 }
@@ -119,10 +83,10 @@ TEST(HttpServerTest, EndsSlowAndIdleConnections) {
   options.header_timeout = std::chrono::milliseconds(50);
   options.idle_timeout = std::chrono::milliseconds(50);
   const auto server = HttpServer::Start(options).value();
-  TestClient slow(server->port());
+  TestHttpClient slow(server->port());
   slow.Send("GET / HT");
   EXPECT_EQ(slow.ReadAll(), "");
-  TestClient idle(server->port());
+  TestHttpClient idle(server->port());
   idle.Send(kGet);
   EXPECT_THAT(idle.ReadAll(), HasSubstr("GET /x here"));  // and then the end
   EXPECT_TRUE(test::WaitUntil([&] { return server->stats().connections == 0; }));
@@ -132,9 +96,9 @@ TEST(HttpServerTest, IdleConnectionsGiveWayToNewOnes) {
   HttpOptions options = EchoOptions();
   options.max_connections = 4;
   const auto server = HttpServer::Start(options).value();
-  std::vector<std::unique_ptr<TestClient>> idle;
-  for (int i = 0; i < 20; ++i) idle.push_back(std::make_unique<TestClient>(server->port()));
-  TestClient client(server->port());
+  std::vector<std::unique_ptr<TestHttpClient>> idle;
+  for (int i = 0; i < 20; ++i) idle.push_back(std::make_unique<TestHttpClient>(server->port()));
+  TestHttpClient client(server->port());
   client.Send(kLastGet);
   EXPECT_THAT(client.ReadAll(), EndsWith("GET /last here"));
   EXPECT_EQ(idle.front()->ReadAll(), "");
@@ -155,13 +119,13 @@ HttpOptions EventOptions(std::atomic<int>* events) {
 TEST(HttpServerTest, EventStreamsEndWithTheServer) {
   std::atomic<int> events{0};
   const auto server = HttpServer::Start(EventOptions(&events)).value();
-  TestClient client(server->port());
+  TestHttpClient client(server->port());
   client.Send(kGet);
   EXPECT_THAT(client.ReadUntil("data: 3\n\n"), HasSubstr("Content-Type: text/event-stream\r\n"));
   EXPECT_EQ(server->stats().event_streams, 1u);
   server->Stop();
   (void)client.ReadAll();  // ends
-  EXPECT_FALSE(TestClient(server->port()).is_connected());
+  EXPECT_FALSE(TestHttpClient(server->port()).is_connected());
 }
 
 TEST(HttpServerTest, EventStreamsOfClientsThatLeftAreForgotten) {
@@ -170,15 +134,15 @@ TEST(HttpServerTest, EventStreamsOfClientsThatLeftAreForgotten) {
   options.max_event_streams = 1;
   const auto server = HttpServer::Start(options).value();
   {
-    TestClient first(server->port());
+    TestHttpClient first(server->port());
     first.Send(kGet);
     EXPECT_THAT(first.ReadUntil("data: 1\n\n"), HasSubstr("data: 1"));
-    TestClient second(server->port());
+    TestHttpClient second(server->port());
     second.Send(kGet);
     EXPECT_THAT(second.ReadUntil("}"), StartsWith("HTTP/1.1 503 "));
   }
   EXPECT_TRUE(test::WaitUntil([&] { return server->stats().event_streams == 0; }));
-  TestClient third(server->port());
+  TestHttpClient third(server->port());
   third.Send(kGet);
   EXPECT_THAT(third.ReadUntil("data: "), StartsWith("HTTP/1.1 200 "));
 }
@@ -199,7 +163,7 @@ TEST(HttpServerTest, TakenAndBadAddressesAreErrors) {
 TEST(HttpServerTest, AChildOfForkKeepsNoSocket) {
   auto server = HttpServer::Start(EchoOptions()).value();
   const int port = server->port();
-  TestClient client(port);
+  TestHttpClient client(port);
   client.Send(kGet);
   EXPECT_THAT(client.ReadUntil("here"), HasSubstr("GET /x"));
   int pipe_ends[2];
@@ -215,7 +179,7 @@ TEST(HttpServerTest, AChildOfForkKeepsNoSocket) {
   server->Stop();
   server.reset();
   EXPECT_EQ(client.ReadAll(), "");  // the child does not keep the connection open
-  EXPECT_FALSE(TestClient(port).is_connected());
+  EXPECT_FALSE(TestHttpClient(port).is_connected());
   close(pipe_ends[1]);
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);

