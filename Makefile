@@ -27,7 +27,7 @@ CCACHE_NOHASHDIR ?= 1
 CCACHE_SLOPPINESS ?= locale,pch_defines,time_macros
 export CCACHE_BASEDIR CCACHE_NOHASHDIR CCACHE_SLOPPINESS
 
-.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-frameworks test-ray test-packaging test-faults test-types lint format bench bench-python bench-rows bench-figure fuzz docs docs-check clean
+.PHONY: help setup setup-build demo demo-cpp build python python-dev wheel test-wheel check test test-long soak test-coexist test-recipes test-formats test-frameworks test-ray test-packaging test-page test-faults test-types lint format bench bench-python bench-rows bench-figure fuzz docs docs-check clean
 
 help: ## List what make can do
 	@echo "make <verb>, where <verb> is one of:"
@@ -116,6 +116,9 @@ test-faults: setup build/dev/build.ninja ## Kill, stop and disturb servers and c
 
 test-packaging: setup build/dev/build.ninja ## The image, the systemd unit, the Helm chart and the Slurm job of packaging/ (helm in build/tools)
 	@tools/packaging.sh
+
+test-page: setup build/dev/build.ninja ## The page of the admin port in Chromium (tests/browser; installs chromium, Playwright in build/page)
+	@tools/page.sh
 
 lint: setup build/clang/build.ninja ## Check format, clang-tidy and include directions
 	@tools/lint.sh

@@ -24,6 +24,7 @@ import checker
 PYTHON_FOLDERS = [
     "python/tests",
     "python/tests_frameworks",
+    "tests/browser",
     "tests/faults",
     "tests/packaging",
     "tests/program",

@@ -48,6 +48,7 @@ for version in 3.10 3.11 3.12 3.13; do
 done
 needs "build python ${pythons[-1]}" stage "faults" tools/faults.sh --installed
 needs "build dev" stage "packaging" tools/packaging.sh --installed
+needs "build python ${pythons[-1]}" stage "page" tools/page.sh --installed
 stage "frameworks" tools/frameworks.sh --installed
 stage "python types" tools/python.sh types
 wheel_of_newest() {

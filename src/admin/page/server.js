@@ -1,0 +1,150 @@
+// What concerns the server as a whole: memory, totals, clients, checkpoints, connections, errors.
+
+class Overview {
+  constructor() {
+    this.chart = new RateChart(['inserts', 'samples']);
+    byId('throughput').append(this.chart.node);
+    this.memory = new StackedBar(bytesText);
+    this.memoryText = element('p', {class: 'figure'});
+    this.memoryTerms = new TermList();
+    byId('memory').append(this.memoryText, this.memory.node, this.memoryTerms.node);
+    this.waits = new Lines('waiters');
+    this.waitText = element('p', {class: 'figure'});
+    byId('waits').append(this.waitText, this.waits.node);
+    this.checkpoint = new TermList();
+    this.checkpointText = element('p', {class: 'sentence'});
+    byId('checkpoint').append(this.checkpointText, this.checkpoint.node);
+    this.connections = new TermList();
+    byId('connections').append(this.connections.node);
+    this.traffic = new TermList();
+    byId('traffic').append(this.traffic.node);
+    this.errors = new TermList();
+    this.noErrors = element('p', {class: 'muted'}, 'No call has failed since the start.');
+    byId('errors').append(this.noErrors, this.errors.node);
+  }
+
+  update(info) {
+    this.chart.update(rateHistory.of('total'), rateHistory.now, info.rates);
+    this.updateMemory(info);
+    this.updateWaits(info);
+    this.updateCheckpoint(info.checkpoint, rateHistory.now);
+    const {connections = {}, streams = {}, traffic = {}} = info;
+    this.connections.update([
+      ['Same host (local)', countText(connections.local)], ['Network (gRPC)', countText(connections.grpc)],
+      ['Same process', countText(connections.inproc)],
+      ['Insert streams', countText(streams.insert)], ['Sample streams', countText(streams.sample)],
+      ['Single calls', countText(streams.calls)], ['Row calls', countText(streams.rows)],
+    ]);
+    const withRate = (total, rate) => `${bytesText(total)}${isKnown(rate) ? `, ${bytesText(Math.round(rate))}/s` : ''}`;
+    this.traffic.update([
+      ['Received', withRate(traffic.bytes_in, info.traffic_rates[0])], ['Sent', withRate(traffic.bytes_out, info.traffic_rates[1])],
+      ['Messages received', countText(traffic.messages_in)], ['Messages sent', countText(traffic.messages_out)],
+    ]);
+    const errors = Object.entries(info.errors ?? {}).filter(([, count]) => count > 0).sort(([, a], [, b]) => b - a);
+    setHidden(this.noErrors, errors.length > 0);
+    this.errors.update(errors.slice(0, 20).map(([code, count]) => [cleanText(code, 60), countText(count)]));
+  }
+
+  updateMemory(info) {
+    const memory = info.memory ?? {stored_bytes: info.stored_bytes, unreferenced_bytes: info.live_bytes - info.stored_bytes};
+    const limit = memory.limit_bytes ?? info.max_bytes;
+    const stored = Math.max(0, memory.stored_bytes ?? 0);
+    const unreferenced = Math.max(0, memory.unreferenced_bytes ?? 0);
+    const other = Math.max(0, (memory.resident_bytes ?? 0) - stored - unreferenced);
+    const hasLimit = isKnown(limit) && limit > 0 && limit < 1e18;
+    setText(this.memoryText, bytesText(stored) + (hasLimit ? ` of ${bytesText(limit)} (${percentText(stored / limit)})` : ''));
+    setClass(this.memoryText, 'wait', hasLimit && stored > 0.9 * limit);
+    this.memory.update([
+      {name: 'stored', value: stored, className: 'stored', title: 'Chunks that items and rows refer to; max_bytes bounds these'},
+      {name: 'in flight', value: unreferenced, className: 'unreferenced',
+       title: 'Chunks that no item refers to: being received, sent or freed'},
+      {name: 'rest of the process', value: other, className: 'other',
+       title: 'Resident memory without chunks: the index of items, buffers, the program'},
+    ], Math.max(hasLimit ? limit * 1.02 : 0, stored + unreferenced + other),
+    hasLimit ? {value: limit, title: `stored data may reach ${bytesText(limit)} (max_bytes)`} : null);
+    this.memoryTerms.update([
+      ['Resident memory of the process', isKnown(memory.resident_bytes) ? bytesText(memory.resident_bytes) : null],
+      ['Limit of stored data', hasLimit ? bytesText(limit) : 'none'], ['Chunks', countText(info.chunks)],
+    ]);
+  }
+
+  updateWaits(info) {
+    let calls = 0;
+    let hasLong = false;
+    const lines = [];
+    for (const table of info.tables) {
+      calls += table.waiting_inserts + table.waiting_samples;
+      const text = waitSummary(table);
+      hasLong ||= text !== '' && hasLongWait(table);
+      if (text) lines.push([table.longest_wait_seconds ?? 0, `${nameText(table.name, 60)}: ${text}`]);
+    }
+    for (const table of info.row_tables) {
+      calls += table.waiting_writes + table.waiting_claims + table.waiting_reservations;
+      const texts = rowWaits(table, 120);
+      hasLong ||= texts.length > 0 && hasLongWait(table);
+      if (texts.length > 0) lines.push([table.longest_wait_seconds ?? 0, `${nameText(table.name, 60)}: ${texts.join('; ')}`]);
+    }
+    lines.sort(([a], [b]) => b - a);
+    setText(this.waitText, calls === 0 ? 'Nothing waits' : `${counted(calls, 'call')} ${calls === 1 ? 'waits' : 'wait'}`);
+    setClass(this.waitText, 'wait', hasLong);
+    const shown = lines.slice(0, 4).map(([seconds, text]) => `${text}${seconds > 0 ? ` (${durationText(seconds)})` : ''}`);
+    if (lines.length > shown.length) shown.push(`and ${counted(lines.length - shown.length, 'other table')}`);
+    this.waits.update(shown);
+  }
+
+  updateCheckpoint(checkpoint, now) {
+    if (!checkpoint) {
+      setText(this.checkpointText, 'The server has no checkpoint folder: its data is lost when it stops.');
+      setClass(this.checkpointText, 'wait', false);
+      this.checkpoint.update([]);
+      return;
+    }
+    const hasFailed = Boolean(checkpoint.last_error);
+    setText(this.checkpointText, checkpoint.running ? 'A checkpoint is being written.'
+        : hasFailed ? `The last attempt failed: ${cleanText(checkpoint.last_error, 400)}`
+        : isKnown(checkpoint.last_time_seconds)
+            ? `Saved ${durationText(now - checkpoint.last_time_seconds)} ago.` : 'No checkpoint was written yet.');
+    setClass(this.checkpointText, 'wait', hasFailed && !checkpoint.running);
+    this.checkpoint.update([
+      ['Last', isKnown(checkpoint.last_time_seconds) ? momentText(checkpoint.last_time_seconds) : 'none yet'],
+      ['Took', isKnown(checkpoint.last_duration_seconds) ? durationText(checkpoint.last_duration_seconds) : null],
+      ['Size', isKnown(checkpoint.last_bytes) ? bytesText(checkpoint.last_bytes) : null],
+      ['Written', countText(checkpoint.count)], ['Failed', countText(checkpoint.failures)],
+      ['Free on the disk', isKnown(checkpoint.disk_free_bytes) ? bytesText(checkpoint.disk_free_bytes) : null],
+      ['Folder', cleanText(checkpoint.path, 300)],
+    ]);
+  }
+}
+
+const TRANSPORTS = {local: 'same host', grpc: 'gRPC', inproc: 'same process'};
+
+const clientColumns = [
+  {id: 'name', label: 'Client', sort: (client) => client.name,
+   make: () => nameCell((client) => client.name, () => '')},
+  {id: 'transport', label: 'Transport', sort: (client) => client.transport,
+   make: () => textCell((client) => TRANSPORTS[client.transport] ?? cleanText(client.transport, 20))},
+  {id: 'address', label: 'Address', sort: (client) => client.address,
+   make: () => textCell((client) => cleanText(client.address, 80) || UNKNOWN)},
+  {id: 'writers', label: 'Writers', isNumber: true, sort: (client) => client.writers,
+   make: () => textCell((client) => countText(client.writers))},
+  {id: 'samplers', label: 'Samplers', isNumber: true, sort: (client) => client.samplers,
+   make: () => textCell((client) => countText(client.samplers))},
+  {id: 'received', label: 'Received', isNumber: true, isOptional: true, sort: (client) => client.bytes_in, hint: 'By the server from this client',
+   make: () => textCell((client) => bytesText(client.bytes_in))},
+  {id: 'sent', label: 'Sent', isNumber: true, isOptional: true, sort: (client) => client.bytes_out, hint: 'By the server to this client',
+   make: () => textCell((client) => bytesText(client.bytes_out))},
+  {id: 'connected', label: 'Connected', isNumber: true, sort: (client) => client.connected_seconds,
+   make: () => textCell((client) => durationText(client.connected_seconds))},
+];
+
+// Gives clients with the same name and address different keys.
+function numberClients(clients) {
+  const seen = new Map();
+  for (const client of clients) {
+    const id = JSON.stringify([client.name, client.address, client.transport]);
+    const number = (seen.get(id) ?? 0) + 1;
+    seen.set(id, number);
+    client.key = `${id} ${number}`;
+  }
+  return clients;
+}
