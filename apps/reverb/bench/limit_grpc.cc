@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "bench/loops_batch.h"
 #include "bench/payload.h"
 
@@ -24,6 +25,9 @@ using GrpcSlice = grpc::Slice;
 constexpr char kInsertMethod[] = "/reverb.limit/Insert";
 constexpr char kSampleMethod[] = "/reverb.limit/Sample";
 constexpr char kCallMethod[] = "/reverb.limit/Call";
+
+// Sets what our transport sets too, so that both use the same gRPC (grpc_internal.cc).
+void TuneGrpc() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 // --- Messages ---
 
@@ -334,6 +338,7 @@ class Done {
 };
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+  TuneGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   // Without this, the channels of a process share one connection.
@@ -547,6 +552,7 @@ struct GrpcLimitServer::Rep {
 };
 
 Result<std::unique_ptr<GrpcLimitServer>> GrpcLimitServer::Start(int streams) {
+  TuneGrpc();
   Pool();  // created before the first call
   auto rep = std::make_unique<Rep>(RingBytes(streams));
   grpc::ServerBuilder builder;
