@@ -84,6 +84,10 @@ CommandSpec SpecOf(const CLI::App& app) {
     if (option->get_group().empty()) continue;
     (option->get_positional() ? spec.arguments : spec.options).push_back(SpecOf(*option));
   }
+  // The Python package reads the arguments of such a command, which are files mostly.
+  if (app.get_prefix_command()) {
+    spec.arguments.push_back({.value = "ARGUMENT", .is_file = true, .may_repeat = true});
+  }
   for (const CLI::App* sub : Commands(app)) spec.below.push_back(SpecOf(*sub));
   return spec;
 }

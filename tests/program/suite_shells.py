@@ -42,25 +42,33 @@ class Shells(ProgramTest):
         self.assertEqual(sorted(self.fish("reverb completion ")), ["bash", "fish", "zsh"])
         self.assertEqual(self.fish("reverb checkpoint i"), ["import", "inspect"])
         self.assertEqual(self.fish("reverb checkpoint verify x --j"), ["--json"])
-        # `import` is a command, and one of `checkpoint`: each has its own options.
-        self.assertEqual(self.fish("reverb import x --fo"), ["--format"])
-        self.assertEqual(self.fish("reverb checkpoint import x --fo"), [])
         (self.folder / "server.toml").write_text("")
         self.assertIn("server.toml", self.fish("reverb serve --config ser"))
+        self.assertIn("server.toml", self.fish("reverb import ser"))
+        self.assertEqual(self.fish("reverb info ser"), [])
         self.assertEqual(self.fish("reverb info localhost:1 --every "), [])
 
-    def zsh(self, line: str) -> str:
-        """What zsh inserts when Tab is typed after a command line whose completion is unique."""
-        setup = f"autoload -Uz compinit; compinit -u -D; source {self.script('zsh')}"
+    def zsh(self, lines: list[str]) -> list[str]:
+        """What each command line is in zsh after Tab was typed at its end; for completions that are unique."""
+        setup = "\n".join((
+            "autoload -Uz compinit; compinit -u -D",
+            f"source {self.script('zsh')}",
+            "unset zle_bracketed_paste",
+            'show_line() { print -r -- "<<$BUFFER>>"; BUFFER=; }',  # shows and clears what was typed
+            "zle -N show_line; bindkey '^X' show_line",
+        ))  # fmt: skip
+        (self.folder / "setup.zsh").write_text(setup)
         screen = Terminal("-f", "-i", command="zsh", PS1="ready> ", TERM="dumb", HOME=str(self.folder))
         screen.wait_for("ready>")
-        screen.type(f"cd {self.folder}; {setup}; unsetopt zle_bracketed_paste; echo set'_'up\n")
+        screen.type(f"cd {self.folder}; source ./setup.zsh; echo set'_'up\n")
         screen.wait_for("set_up")
-        start = len(screen.text)
-        screen.type(f"{line}\t\x01: \x05 \x16|\n")  # prefix with `:`, so that it does nothing, and mark the end
-        screen.wait_for("ready>", start)
-        shown = screen.text[start:]
-        screen.type("\x03exit\n")
+        shown = []
+        for line in lines:
+            start = len(screen.text)
+            screen.type(f"{line}\t\x18")
+            screen.wait_for(">>", start)
+            shown.append(re.search("<<(.*)>>", screen.text[start:]).group(1).strip())
+        screen.type("exit\n")
         screen.end()
         return shown
 
@@ -69,12 +77,17 @@ class Shells(ProgramTest):
         words = ["zsh", "-f", "-n", self.script("zsh")]
         ended = subprocess.run(words, capture_output=True, text=True, check=True, timeout=frame.PATIENCE)
         self.assertEqual(ended.stderr, "")
-        for line, expected in (
-            ("reverb doc", "reverb doctor"),
-            ("reverb serve --log-fo", "reverb serve --log-format"),
-            ("reverb serve --log-format j", "reverb serve --log-format json"),
-            ("reverb checkpoint ver", "reverb checkpoint verify"),
-            ("reverb bench lat", "reverb bench latency"),
-        ):
-            with self.subTest(line):
-                self.assertIn(expected, self.zsh(line))
+        expected = {
+            "reverb doc": "reverb doctor",
+            "reverb serve --log-fo": "reverb serve --log-format=",
+            "reverb serve --log-format j": "reverb serve --log-format json",
+            "reverb serve --log-format=j": "reverb serve --log-format=json",
+            "reverb serve --config ser": "reverb serve --config server.toml",
+            "reverb checkpoint ver": "reverb checkpoint verify",
+            "reverb checkpoint verify x --js": "reverb checkpoint verify x --json",
+            "reverb bench lat": "reverb bench latency",
+            "reverb import ser": "reverb import server.toml",
+            "reverb info ser": "reverb info ser",
+        }
+        (self.folder / "server.toml").write_text("")
+        self.assertEqual(dict(zip(expected, self.zsh(list(expected)), strict=True)), expected)
