@@ -21,11 +21,13 @@ size_t RoundUpTo(size_t bytes, size_t multiple) { return (bytes + multiple - 1) 
 
 }  // namespace
 
-PooledBlocks::PooledBlocks(Clock* clock, PageSource* pages, std::function<void()> before_release)
+PooledBlocks::PooledBlocks(Clock* clock, PageSource* pages, std::function<void()> before_release,
+                           bool populates_ahead)
     : clock_(clock),
       pages_(pages),
       before_release_(std::move(before_release)),
-      page_bytes_(static_cast<size_t>(::sysconf(_SC_PAGESIZE))) {}
+      page_bytes_(static_cast<size_t>(::sysconf(_SC_PAGESIZE))),
+      populates_ahead_(populates_ahead) {}
 
 PooledBlocks::~PooledBlocks() {
   MutexLock lock(&mu_);
@@ -53,33 +55,71 @@ size_t PooledBlocks::SlabBytes(size_t index) const {
   return std::max<size_t>(1, kSlabBytes / block_bytes) * block_bytes;
 }
 
-uint8_t* PooledBlocks::Allocate(size_t bytes) {
+uint8_t* PooledBlocks::Allocate(size_t bytes, bool populates_ahead) {
   const size_t index = ClassIndex(bytes);
   if (index >= kNumClasses) return nullptr;
   uint8_t* block = nullptr;
+  bool is_resident = false;
+  bool populates = false;
   {
     MutexLock lock(&mu_);
     SizeClass& size_class = classes_[index];
-    if (!size_class.idle.empty()) {
+    is_resident = !size_class.idle.empty();
+    if (is_resident) {
       block = size_class.idle.back();
       size_class.idle.pop_back();
       size_class.least_idle = std::min(size_class.least_idle, size_class.idle.size());
       size_class.num_due = std::min(size_class.num_due, size_class.idle.size());
       stats_.idle_bytes -= BlockBytes(index);
-      stats_.allocated_bytes += BlockBytes(index);
-      return block;
+    } else {
+      block = TakeReleased(index);
+      if (block == nullptr) return nullptr;
+      ++size_class.growth;
     }
-    block = TakeReleased(index);
-    if (block == nullptr) return nullptr;
     stats_.allocated_bytes += BlockBytes(index);
+    populates = populates_ahead && ShouldPopulate(index);
   }
-  if (pages_->Populate(block, BlockBytes(index))) return block;
+  if (populates) RunInBackground([this, index] { PopulateAhead(index); });
+  if (is_resident || pages_->Populate(block, BlockBytes(index))) return block;
   {
     MutexLock lock(&mu_);
     stats_.allocated_bytes -= BlockBytes(index);
   }
   ReleaseBlocks(index, {block});
   return nullptr;
+}
+
+bool PooledBlocks::ShouldPopulate(size_t index) {
+  SizeClass& size_class = classes_[index];
+  if (size_class.growth < kMinGrowth || size_class.is_populating) return false;
+  // Not for each block, since waking the thread takes a while.
+  size_class.is_populating = 2 * (size_class.idle.size() + 1) * BlockBytes(index) <= kAheadBytes;
+  return size_class.is_populating;
+}
+
+void PooledBlocks::PopulateAhead(size_t index) {
+  const size_t block_bytes = BlockBytes(index);
+  uint8_t* block = nullptr;
+  {
+    MutexLock lock(&mu_);
+    SizeClass& size_class = classes_[index];
+    if ((size_class.idle.size() + 1) * block_bytes <= kAheadBytes) block = TakeReleased(index);
+    size_class.is_populating = block != nullptr;
+    if (block == nullptr) return;
+  }
+  const bool is_resident = pages_->Populate(block, block_bytes);
+  if (!is_resident) ReleaseBlocks(index, {block});
+  bool schedules = false;
+  {
+    MutexLock lock(&mu_);
+    classes_[index].is_populating = is_resident;
+    if (!is_resident) return;
+    ++classes_[index].growth;
+    schedules = AddIdle(index, block);
+  }
+  if (schedules) ScheduleRelease();
+  // One block at a time: the thread has other work too.
+  RunInBackground([this, index] { PopulateAhead(index); });
 }
 
 uint8_t* PooledBlocks::TakeReleased(size_t index) {
@@ -109,14 +149,18 @@ bool PooledBlocks::AddSlab(size_t index) {
   return true;
 }
 
+bool PooledBlocks::AddIdle(size_t index, uint8_t* block) {
+  classes_[index].idle.push_back(block);
+  stats_.idle_bytes += BlockBytes(index);
+  return !std::exchange(is_release_scheduled_, true);
+}
+
 void PooledBlocks::Free(uint8_t* block, size_t bytes) {
   const size_t index = ClassIndex(bytes);
   {
     MutexLock lock(&mu_);
-    classes_[index].idle.push_back(block);
     stats_.allocated_bytes -= BlockBytes(index);
-    stats_.idle_bytes += BlockBytes(index);
-    if (std::exchange(is_release_scheduled_, true)) return;
+    if (!AddIdle(index, block)) return;
   }
   ScheduleRelease();
 }
@@ -133,6 +177,7 @@ void PooledBlocks::BeginRelease() {
   for (SizeClass& size_class : classes_) {
     size_class.num_due = size_class.least_idle;
     size_class.least_idle = size_class.idle.size();
+    size_class.growth = 0;
   }
 }
 

@@ -80,7 +80,8 @@ struct SharedMemory::SmallSlab {
 SharedMemory::SharedMemory(Clock* clock, const Options& options)
     : options_(options),
       log_segment_bytes_(std::countr_zero(options.segment_bytes)),
-      pool_(clock, this, [this] { FlushUnusedMagazines(); }) {}
+      pool_(
+          clock, this, [this] { FlushUnusedMagazines(); }, options.populates_ahead) {}
 
 SharedMemory::~SharedMemory() {
   for (Segment& segment : segments_) {
@@ -195,7 +196,7 @@ void SharedMemory::TakeBlocks(size_t index, size_t count, std::vector<uint8_t*>*
 
 SharedMemory::SmallSlab* SharedMemory::AddSmallSlab(size_t index) {
   const size_t slab_bytes = SmallSlabBytes(index);
-  uint8_t* const base = pool_.Allocate(slab_bytes);
+  uint8_t* const base = pool_.AllocateRare(slab_bytes);
   if (base == nullptr) return nullptr;
   const size_t block_bytes = SmallBlockBytes(index);
   const size_t num_blocks = slab_bytes / block_bytes;
@@ -421,7 +422,7 @@ SharedMemory* ProcessSharedMemory() {
     // Registration fails only if no memory is left.
     (void)pthread_atfork(SharedMemory::LockForFork, SharedMemory::UnlockInParent,
                          SharedMemory::UnlockInChild);
-    return new SharedMemory(RealClock());
+    return new SharedMemory(RealClock(), {.populates_ahead = true});
   }();
   return memory;
 }

@@ -48,6 +48,8 @@ class SharedMemory final : public PayloadSource, private PageSource {
     size_t segment_bytes = kSegmentBytes;
     // Fewer if the address space is limited.
     uint32_t max_segments = 256;
+    // See PooledBlocks. The object must not be destroyed then.
+    bool populates_ahead = false;
   };
   struct Location {
     uint32_t segment = 0;
