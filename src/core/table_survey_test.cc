@@ -63,6 +63,7 @@ TEST_F(TableSurveyTest, TellsQueuedInsertsFromQueuedSamples) {
   (void)SampleAsync(*table, 1);
   clock_.Advance(5s);
   ASSERT_OK(Insert(*table, 4));
+  ASSERT_OK(Insert(*table, 5));
   info = table->Info();
   EXPECT_EQ(info.queued_inserts.count, 1);
   EXPECT_EQ(info.waits[static_cast<int>(WaitReason::kQueued)].total_nanos, Duration(8s).count());
