@@ -65,7 +65,10 @@ def test_command_is_one_of_the_program(program):
     words = json.loads(value("CMD"))
     assert "/etc/reverb/server.toml" in words
     words = [ROOT / "packaging/server.toml" if word == "/etc/reverb/server.toml" else word for word in words]
-    assert f":{value('EXPOSE')} and serve" in run(program, *words, "--check").stdout
+    port, admin = value("EXPOSE").split()
+    checked = run(program, *words, "--check").stdout
+    assert f":{port} and serve" in checked
+    assert f"admin page and metrics at [::]:{admin}\n" in checked
 
 
 def test_volume_is_the_working_directory_and_belongs_to_the_user():

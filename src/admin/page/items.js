@@ -141,7 +141,8 @@ class ItemsDialog {
     } catch (error) {
       if (controller.signal.aborted) return;
       this.list.replaceChildren();
-      setText(this.status, error instanceof RequestError ? error.message : `The items could not be shown: ${cleanText(error.message)}`);
+      setText(this.status, error instanceof RequestError ? error.message
+                                                         : `The items could not be shown: ${cleanText(error.message)}`);
       this.previous.disabled = this.page === 0;
       if (error.status === 401) tokenDialog.ask(error.message);
     }
@@ -155,7 +156,8 @@ class ItemsDialog {
     if (next !== null && next !== undefined) this.starts.push(next);
     const first = this.page * ITEMS_PER_PAGE + 1;
     const noun = kind === 'rows' ? 'row' : 'item';
-    setText(this.status, items.length === 0 ? (this.page === 0 ? `The table has no ${noun}s.` : `There are no further ${noun}s.`)
+    const none = this.page === 0 ? `The table has no ${noun}s.` : `There are no further ${noun}s.`;
+    setText(this.status, items.length === 0 ? none
         : `${countText(first)} to ${countText(first + items.length - 1)} of ${counted(total, noun)}`);
     this.previous.disabled = this.page === 0;
     this.next.disabled = this.starts.length <= this.page + 1;

@@ -25,12 +25,14 @@ function explainWait(reason, table) {
           '(min_size_to_sample).';
     case 'too_many_samples': {
       const inserts = Math.ceil((limiter.min_diff + 1 - table.cursor) / limiter.samples_per_insert);
-      return `Samples are ahead: the cursor, ${numberText(table.cursor)}, is at its lower bound, ${numberText(limiter.min_diff)}. ` +
+      return `Samples are ahead: the cursor is ${numberText(table.cursor)}, and a sample would take it below its lower ` +
+          `bound, ${numberText(limiter.min_diff)}. ` +
           `${counted(Math.max(inserts, 1), 'more insert')} would allow the next sample.`;
     }
     case 'too_many_inserts': {
       const samples = Math.ceil(table.cursor + limiter.samples_per_insert - limiter.max_diff);
-      return `Inserts are ahead: the cursor, ${numberText(table.cursor)}, is at its upper bound, ${numberText(limiter.max_diff)}. ` +
+      return `Inserts are ahead: the cursor is ${numberText(table.cursor)}, and an insert would take it above its upper ` +
+          `bound, ${numberText(limiter.max_diff)}. ` +
           `${counted(Math.max(samples, 1), 'more sample')} would allow the next insert.`;
     }
     case 'memory':

@@ -1,7 +1,7 @@
 // A table whose rows are updated in place: sorting by column, a filter, and a detail below the row that is open.
 //
-//   columns     [{id, label, hint, isNumber, sort(record), make() → {node, update(record)}}]; the first one holds the name. A column
-//               with isOptional is hidden while sort() is null for all records
+//   columns     [{id, label, hint, isNumber, isOptional, sort(record), make() → {node, update(record)}}]; the first one holds
+//               the name, optional ones are hidden while sort() is null for all records
 //   keyOf       what identifies a record between updates
 //   makeDetail  (record) → {node, update(record)} for the open row; none without it
 //   searchText  what the filter looks at
@@ -45,7 +45,8 @@ class LiveTable {
   makeHeading(column) {
     const button = element('button', {type: 'button', title: column.hint ?? null, onclick: () => this.sortBy(column)},
         column.label);
-    return element('th', {role: 'columnheader', scope: 'col', class: column.isNumber ? 'number' : null, 'data-column': column.id},
+    const attributes = {role: 'columnheader', scope: 'col', class: column.isNumber ? 'number' : null, 'data-column': column.id};
+    return element('th', attributes,
         column.sort ? button : element('span', {title: column.hint ?? null}, column.label));
   }
 
@@ -171,7 +172,7 @@ class LiveTable {
     });
     setHidden(this.search, this.records.length <= 5);
     setHidden(this.none, total > 0);
-    if (total === 0) setText(this.none, this.records.length === 0 ? `No ${this.noun}s.` : `No ${this.noun} matches the filter.`);
+    setText(this.none, this.records.length === 0 ? `No ${this.noun}s.` : `No ${this.noun} matches the filter.`);
     setHidden(this.more, total <= this.most);
     setText(this.more, this.showsAll ? `Show only ${this.most}` : `Show all ${countText(total)} ${this.noun}s`);
     setHidden(this.node.firstChild, this.records.length === 0);
@@ -228,7 +229,7 @@ function nameCell(name, note) {
     update(record) {
       setText(nameNode, nameText(name(record)));
       setAttribute(nameNode, 'title', cleanText(name(record), 1000));
-      setText(noteNode, note(record));
+      setText(noteNode, cleanText(note(record)));
     },
   };
 }

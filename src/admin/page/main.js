@@ -85,8 +85,10 @@ function setState(next) {
 
 // Shows the state in the header, and anything that needs attention above the content.
 function showState() {
-  const words = {connecting: 'Connecting', live: isPaused ? 'Paused' : 'Live', disconnected: 'Disconnected', unready: 'Not ready',
-                 unauthorized: 'Token needed', forbidden: 'Not permitted'};
+  const words = {
+    connecting: 'Connecting', live: isPaused ? 'Paused' : 'Live', disconnected: 'Disconnected', unready: 'Not ready',
+    unauthorized: 'Token needed', forbidden: 'Not permitted',
+  };
   setText(pill, words[state.kind]);
   setAttribute(pill, 'data-kind', state.kind === 'live' && isPaused ? 'paused' : state.kind);
   setClass(document.body, 'stale', lastUpdateAt !== null && state.kind !== 'live');

@@ -59,14 +59,15 @@ class ConsumerBars {
       if (!this.bars.has(consumer.name)) {
         const bar = new StackedBar(countText);
         const consumed = element('span', {class: 'muted'});
-        this.bars.set(consumer.name, {bar, consumed, node: element('div', {class: 'consumer'},
-            element('div', {class: 'consumer-head'}, element('b', {dir: 'auto'}, nameText(consumer.name)), consumed), bar.node)});
+        const head = element('div', {class: 'consumer-head'}, element('b', {dir: 'auto'}, nameText(consumer.name)), consumed);
+        this.bars.set(consumer.name, {bar, consumed, node: element('div', {class: 'consumer'}, head, bar.node)});
       }
       const {bar, consumed, node} = this.bars.get(consumer.name);
       setText(consumed, `${countText(consumer.consumed)} consumed in total`);
       const known = consumer.ready + consumer.leased + table.open + table.stale;
       bar.update([
-        {name: 'ready', value: consumer.ready, className: 'ready', title: 'Rows that the last claim of this consumer could take'},
+        {name: 'ready', value: consumer.ready, className: 'ready',
+         title: 'Rows that the last claim of this consumer could take'},
         {name: 'leased', value: consumer.leased, className: 'leased', title: 'Claimed and not yet acknowledged'},
         {name: 'open', value: table.open, className: 'opened', title: 'Still being written'},
         {name: 'stale', value: table.stale, className: 'stale', title: 'Older than max_lag versions'},
@@ -123,7 +124,8 @@ class RowTableDetail {
     this.settings.update([
       ['Version', countText(table.version)], ['Max rows', boundText(settings.max_rows)],
       ['Groups', settings.group_size > 0
-          ? `${countText(table.groups)} of ${counted(settings.group_size, 'row')}, ${countText(table.complete_groups)} complete` : 'none'],
+          ? `${countText(table.groups)} of ${counted(settings.group_size, 'row')}, ${
+              countText(table.complete_groups)} complete` : 'none'],
       ['Order', cleanText(settings.order)],
       ['Max lag', staleness ? `${countText(staleness.max_lag)}, then ${cleanText(staleness.when_stale)}` : 'any'],
       ['Rows per version', staleness?.batch > 0 ? countText(staleness.batch) : null],

@@ -37,7 +37,8 @@ class Overview {
     ]);
     const withRate = (total, rate) => `${bytesText(total)}${isKnown(rate) ? `, ${bytesText(Math.round(rate))}/s` : ''}`;
     this.traffic.update([
-      ['Received', withRate(traffic.bytes_in, info.traffic_rates[0])], ['Sent', withRate(traffic.bytes_out, info.traffic_rates[1])],
+      ['Received', withRate(traffic.bytes_in, info.traffic_rates[0])],
+      ['Sent', withRate(traffic.bytes_out, info.traffic_rates[1])],
       ['Messages received', countText(traffic.messages_in)], ['Messages sent', countText(traffic.messages_out)],
     ]);
     const errors = Object.entries(info.errors ?? {}).filter(([, count]) => count > 0).sort(([, a], [, b]) => b - a);
@@ -55,7 +56,8 @@ class Overview {
     setText(this.memoryText, bytesText(stored) + (hasLimit ? ` of ${bytesText(limit)} (${percentText(stored / limit)})` : ''));
     setClass(this.memoryText, 'wait', hasLimit && stored > 0.9 * limit);
     this.memory.update([
-      {name: 'stored', value: stored, className: 'stored', title: 'Chunks that items and rows refer to; max_bytes bounds these'},
+      {name: 'stored', value: stored, className: 'stored',
+       title: 'Chunks that items and rows refer to; max_bytes bounds these'},
       {name: 'in flight', value: unreferenced, className: 'unreferenced',
        title: 'Chunks that no item refers to: being received, sent or freed'},
       {name: 'rest of the process', value: other, className: 'other',
@@ -129,9 +131,11 @@ const clientColumns = [
    make: () => textCell((client) => countText(client.writers))},
   {id: 'samplers', label: 'Samplers', isNumber: true, sort: (client) => client.samplers,
    make: () => textCell((client) => countText(client.samplers))},
-  {id: 'received', label: 'Received', isNumber: true, isOptional: true, sort: (client) => client.bytes_in, hint: 'By the server from this client',
+  {id: 'received', label: 'Received', isNumber: true, isOptional: true, sort: (client) => client.bytes_in,
+   hint: 'By the server from this client',
    make: () => textCell((client) => bytesText(client.bytes_in))},
-  {id: 'sent', label: 'Sent', isNumber: true, isOptional: true, sort: (client) => client.bytes_out, hint: 'By the server to this client',
+  {id: 'sent', label: 'Sent', isNumber: true, isOptional: true, sort: (client) => client.bytes_out,
+   hint: 'By the server to this client',
    make: () => textCell((client) => bytesText(client.bytes_out))},
   {id: 'connected', label: 'Connected', isNumber: true, sort: (client) => client.connected_seconds,
    make: () => textCell((client) => durationText(client.connected_seconds))},

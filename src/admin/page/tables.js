@@ -5,7 +5,8 @@ const rateHistory = new History();
 const itemTableColumns = [
   {
     id: 'name', label: 'Table', sort: (table) => table.name,
-    make: () => nameCell((table) => table.name, (table) => `${table.sampler} → ${table.remover}${table.closed ? ', closed' : ''}`),
+    make: () => nameCell((table) => table.name,
+        (table) => `${table.sampler} → ${table.remover}${table.closed ? ', closed' : ''}`),
   },
   {
     id: 'items', label: 'Items', isNumber: true, sort: (table) => table.size,
@@ -85,7 +86,8 @@ class ItemTableDetail {
     const waits = [];
     for (const kind of ['insert', 'sample']) {
       for (const [reason, seconds] of Object.entries(table.wait_seconds?.[kind] ?? {})) {
-        if (seconds > 0) waits.push([`${kind === 'insert' ? 'Inserts' : 'Samples'}: ${reasonText(reason)}`, durationText(seconds)]);
+        const title = `${kind === 'insert' ? 'Inserts' : 'Samples'}: ${reasonText(reason)}`;
+        if (seconds > 0) waits.push([title, durationText(seconds)]);
       }
     }
     if (table.longest_wait_seconds > 0) waits.push(['Longest wait now', durationText(table.longest_wait_seconds)]);
