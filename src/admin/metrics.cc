@@ -217,7 +217,8 @@ void AddTables(const AdminState& state, MetricsWriter* out) {
     out->Add({{"table", table.name}, {"operation", "insert"}}, double(table.waiting_inserts));
     out->Add({{"table", table.name}, {"operation", "sample"}}, double(table.waiting_samples));
   }
-  out->Family("reverb_table_wait_seconds_total", "counter", "Time that calls have waited, by reason, counted when a wait ends.");
+  out->Family("reverb_table_wait_seconds_total", "counter",
+              "Time that calls have waited, by reason, counted when a wait ends.");
   for (const TableInfo& table : tables) {
     for (const bool of_inserts : {true, false}) {
       for (const auto& [reason, seconds] : WaitSeconds(table, of_inserts)) {
