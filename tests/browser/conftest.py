@@ -52,7 +52,7 @@ class PageServer(ServerProgram):
     def __init__(self, program: pathlib.Path, folder: pathlib.Path, tables: tuple[str, ...], config: str) -> None:
         """Starts the server with `tables` as on the command line, and `config`, the text of a configuration file."""
         admin_port = free_port()
-        self.url = f"http://127.0.0.1:{admin_port}/"
+        self.url = f"{'https' if '[tls]' in config else 'http'}://127.0.0.1:{admin_port}/"
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "server.toml"
         file.write_text(f'[admin]\nlisten = "127.0.0.1:{admin_port}"\n{config}', encoding="utf-8")

@@ -68,13 +68,22 @@ def rollout(client: reverb.Client):
     random = np.random.default_rng(1)
 
     def work(stop) -> None:
-        rows.put([f"open/{i}" for i in range(6)], {"tokens": [[1]] * 6}, groups=["open-a"] * 3 + ["open-b"] * 3, open=True)
+        rows.put(
+            [f"open/{i}" for i in range(6)], {"tokens": [[1]] * 6}, groups=["open-a"] * 3 + ["open-b"] * 3, open=True
+        )
         group = 0
         while not stop.wait(0.15):  # sets the rate
             keys = [f"{group}/{i}" for i in range(4)]
             tokens = [random.integers(0, 50_000, random.integers(40, 400)) for _ in keys]
             with contextlib.suppress(reverb.DeadlineExceededError):
-                rows.put(keys, {"tokens": tokens}, tags=[{"prompt": group}] * 4, groups=[group] * 4, version=group // 40, timeout=1)
+                rows.put(
+                    keys,
+                    {"tokens": tokens},
+                    tags=[{"prompt": group}] * 4,
+                    groups=[group] * 4,
+                    version=group // 40,
+                    timeout=1,
+                )
             if group % 40 == 0:
                 rows.set_version(group // 40)
             group += 1

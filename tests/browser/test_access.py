@@ -93,3 +93,28 @@ def test_the_question_can_be_dismissed_and_asked_again(guarded, open_page):
     page.find("#change-token").click()
     enter(page, tokens["operator"])
     page.assert_state("Live")
+
+
+def test_works_over_tls(start_server, open_page, tmp_path):
+    certificate, key = tmp_path / "server.crt", tmp_path / "server.key"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+        *subject,
+    ]
+    subprocess.run([*words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    server = start_server("replay", config=f'[tls]\ncertificate = "{certificate}"\nkey = "{key}"\n')
+    server.client(tls=str(certificate)).insert([1.0], {"replay": 1.0})
+    page = open_page(server.url, ignore_https_errors=True).open()
+    page.assert_state("Live")
+    page.open_table("replay").get_by_role("button", name="Look at items").click()
+    assert_text(page.find("#items-status"), "1 to 1 of 1 item")
