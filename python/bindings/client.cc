@@ -428,7 +428,7 @@ void BindClient(nb::module_& module) {
   nb::class_<Self>(module, "Client", nb::is_weak_referenceable(), nb::dynamic_attr(),
                    "The native part of reverb.Client.")
       .def(nb::init<std::string, bool, bool, std::string, std::optional<int64_t>, std::optional<double>,
-                    uint64_t, std::optional<double>, std::string_view, double, bool,
+                    uint64_t, uint64_t, uint64_t, std::optional<double>, std::string_view, double, bool,
                     const std::optional<std::vector<std::string>>&, std::string, std::string_view>(),
            "server_address"_a, nb::kw_only(), "in_process"_a = true, "local"_a = true, "name"_a = "",
            "write_window_bytes"_a = ClientOptions().write_window_bytes, "reconnect_timeout"_a = nb::none(),
