@@ -65,6 +65,13 @@ bool AccessToken::MayUse(std::string_view table) const {
          });
 }
 
+void AccessToken::HideOtherTables(ServerInfo* info) const {
+  if (is_for_all_tables_) return;
+  std::erase_if(info->tables, [this](const TableInfo& table) { return !MayUse(table.name); });
+  std::erase_if(info->row_tables, [this](const RowTableInfo& table) { return !MayUse(table.settings.name); });
+  std::erase_if(info->waiters, [this](const WaiterInfo& waiter) { return !MayUse(waiter.table); });
+}
+
 bool AccessToken::Has(Right right) const {
   switch (right) {
     case Right::kRead:

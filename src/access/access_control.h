@@ -27,6 +27,7 @@
 #include "access/usage.h"
 #include "base/mutex.h"
 #include "reverb/access.h"
+#include "reverb/server_info.h"
 #include "reverb/status.h"
 #include "transport/access_gate.h"
 #include "transport/transport.h"
@@ -45,6 +46,8 @@ class AccessToken {
 
   bool is_for_all_tables() const { return is_for_all_tables_; }
   bool MayUse(std::string_view table) const;
+  // Removes the tables that the token is not for, and what waits for them.
+  void HideOtherTables(ServerInfo* info) const;
   bool Has(Right right) const;
   bool is_expired() const;
   // PERMISSION_DENIED names the token, the right and the table; UNAUTHENTICATED if the token has expired. An empty

@@ -149,11 +149,7 @@ Result<std::shared_ptr<SampleSession>> CheckedHandler::OpenSample(const Hello& h
 Result<ServerInfo> CheckedHandler::Info() {
   REVERB_ASSIGN_OR_RETURN(const TokenPtr token, Check(*NeedOf(Method::kInfo), MethodName(Method::kInfo), ""));
   Result<ServerInfo> info = handler_->Info();
-  if (token == nullptr || token->is_for_all_tables() || !info.ok()) return info;
-  std::erase_if(info->tables, [&token](const TableInfo& table) { return !token->MayUse(table.name); });
-  std::erase_if(info->row_tables,
-                [&token](const RowTableInfo& table) { return !token->MayUse(table.settings.name); });
-  std::erase_if(info->waiters, [&token](const WaiterInfo& waiter) { return !token->MayUse(waiter.table); });
+  if (token != nullptr && info.ok()) token->HideOtherTables(&*info);
   return info;
 }
 

@@ -142,12 +142,7 @@ std::string ErrorJson(std::string_view message) {
 }
 
 AdminState VisibleTo(AdminState state, const AccessToken* token) {
-  if (token == nullptr || token->is_for_all_tables()) return state;
-  const auto is_hidden = [&](const std::string& table) { return !token->MayUse(table); };
-  std::erase_if(state.info.tables, [&](const TableInfo& table) { return is_hidden(table.name); });
-  std::erase_if(state.info.row_tables,
-                [&](const RowTableInfo& table) { return is_hidden(table.settings.name); });
-  std::erase_if(state.info.waiters, [&](const WaiterInfo& waiter) { return is_hidden(waiter.table); });
+  if (token != nullptr) token->HideOtherTables(&state.info);
   return state;
 }
 

@@ -54,20 +54,6 @@ std::string_view PathOf(const HttpRequest& request) {
   return target.substr(0, target.find('?'));
 }
 
-std::string Base64Of(const TokenDigest& digest) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const uint8_t byte : digest) {
-    bits = bits << 8 | byte;
-    for (count += 8; count >= 6; count -= 6) text += kDigits[bits >> (count - 6) & 63];
-  }
-  if (count > 0) text += kDigits[bits << (6 - count) & 63];
-  while (text.size() % 4 != 0) text += '=';
-  return text;
-}
-
 // Returns the hashes of the elements of a page that are named `tag`, as sources of a Content-Security-Policy.
 std::string HashesOf(std::string_view page, const std::string& tag) {
   std::string hashes;
@@ -76,7 +62,7 @@ std::string HashesOf(std::string_view page, const std::string& tag) {
     const size_t begin = page.find('>', at);
     const size_t end = page.find("</" + tag + ">", at);
     if (begin == std::string_view::npos || end == std::string_view::npos) break;
-    hashes += " 'sha256-" + Base64Of(HashToken(page.substr(begin + 1, end - begin - 1))) + "'";
+    hashes += " 'sha256-" + Base64(HashToken(page.substr(begin + 1, end - begin - 1))) + "'";
     at = end;
   }
   return hashes.empty() ? " 'none'" : hashes;

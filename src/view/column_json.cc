@@ -95,22 +95,6 @@ bool IsJsonWord(DType dtype, const std::string& value) {
 // Bounds of a picture, in pixels.
 constexpr int64_t kMaxImageSide = 512;
 
-std::string Base64(std::span<const uint8_t> bytes) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  text.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t left = bytes.size() - i;
-    const uint32_t group = uint32_t{bytes[i]} << 16 | (left > 1 ? uint32_t{bytes[i + 1]} << 8 : 0) |
-                           (left > 2 ? uint32_t{bytes[i + 2]} : 0);
-    text += kDigits[group >> 18];
-    text += kDigits[group >> 12 & 63];
-    text += left > 1 ? kDigits[group >> 6 & 63] : '=';
-    text += left > 2 ? kDigits[group & 63] : '=';
-  }
-  return text;
-}
-
 // Returns the shape of a picture, height, width, channels; absent if these dimensions are not those of one.
 std::optional<std::array<int64_t, 3>> ImageShape(std::span<const int64_t> dims) {
   if (dims.size() != 2 && dims.size() != 3) return std::nullopt;

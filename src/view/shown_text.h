@@ -5,6 +5,8 @@
 #define REVERB_VIEW_SHOWN_TEXT_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +20,8 @@ std::string ShowNumber(double number);
 size_t Utf8Size(std::string_view text);
 // Makes external text safe for a terminal: no control characters, valid UTF-8, about that many bytes.
 std::string ShowName(std::string_view name, size_t most = 200);
+// Returns the bytes in base64, with padding.
+std::string Base64(std::span<const uint8_t> bytes);
 
 }  // namespace reverb::internal
 

@@ -13,7 +13,7 @@
 
 #include "base/shared_memory.h"
 #include "testing/wait.h"
-#include "transport/local/local_transport_testing.h"
+#include "transport/local/local_memory_testing.h"
 #include "transport/wire.h"
 
 namespace reverb::internal {
@@ -25,21 +25,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kPartLength = 4'000;  // of a value
-
-// Counts the blocks that are in use, and overwrites them when they are freed.
-class CountingSource final : public PayloadSource {
- public:
-  uint8_t* Allocate(size_t bytes) override {
-    ++num_blocks;
-    return ProcessSharedMemory()->Allocate(bytes);
-  }
-  void Free(uint8_t* block, size_t bytes) override {
-    std::memset(block, 0xdd, bytes);
-    ProcessSharedMemory()->Free(block, bytes);
-    --num_blocks;
-  }
-  std::atomic<int> num_blocks{0};
-};
 
 RowWrite MakeStagedRow(const std::string& key, int32_t value, PayloadSource* source = nullptr) {
   const std::vector<int32_t> values(kPartLength, value);
@@ -153,7 +138,7 @@ class LocalPartsTest : public LocalTransportTest {
     return WaitUntil([&] { return source_.num_blocks == 0; });
   }
 
-  CountingSource source_;
+  ScribblingSource source_;
   Mailbox<RowsRequest> received_;
 };
 
