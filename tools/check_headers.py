@@ -3,8 +3,8 @@
 
     check_headers.py [--jobs N] [HEADER...]
 
-A header that the source file of its name includes first compiles alone if that file compiles, which is left to the build
-(libraries have no precompiled header). The others are compiled here, by $CXX or g++. All need an include guard.
+If the source file with the same name includes a header first, the build proves that the header compiles alone (libraries
+have no precompiled header). The others are compiled here, by $CXX or g++. All need an include guard.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def name_of(header: pathlib.Path) -> str:
 
 
 def guard_problem(header: pathlib.Path) -> str:
-    """Returns what is wrong with the include guard; empty if nothing is."""
+    """Returns an error message if the include guard is missing or has another name, or an empty string."""
     guard = "REVERB_" + re.sub(r"[/.]", "_", re.sub(r"^reverb/", "", name_of(header))).upper() + "_"
     directives = re.findall(r"^#\s*\w+.*", (ROOT / header).read_text(), re.MULTILINE)
     if [line.split("//")[0].strip() for line in directives[:2]] == [f"#ifndef {guard}", f"#define {guard}"]:
@@ -35,6 +35,7 @@ def guard_problem(header: pathlib.Path) -> str:
 
 
 def is_first_of_its_source(header: pathlib.Path) -> bool:
+    """Returns whether the source file with the same name includes `header` first."""
     source = ROOT / header.with_suffix(".cc")
     if not source.exists():
         return False
@@ -43,7 +44,7 @@ def is_first_of_its_source(header: pathlib.Path) -> bool:
 
 
 def check(compiler: str, header: pathlib.Path) -> str:
-    """Returns the compiler's errors for `header`; empty if there are none."""
+    """Returns the compiler's error messages for `header`, or an empty string if it compiles."""
     source = f'#include "{name_of(header)}"\n'
     run = subprocess.run([compiler, *FLAGS], input=source, cwd=ROOT, capture_output=True, text=True, check=False)
     if run.returncode == 0:
