@@ -186,7 +186,8 @@ class Reader {
 
   void ReadServer(const toml::table& table, ServerOptions* options) {
     CheckKeys(table, "server.",
-              {"host", "port", "local", "local_path", "keepalive_timeout", "max_bytes", "when_full", "shard"},
+              {"host", "port", "local", "local_path", "keepalive_timeout", "max_bytes", "memory_limit",
+               "when_full", "shard"},
               "");
     if (const toml::node* node = table.get("host")) {
       const auto host =
@@ -223,6 +224,9 @@ class Reader {
           Expected(*node, "server.max_bytes", "a size above 0; leave the key out for no bound");
         options->store.max_bytes = *bytes;
       }
+    }
+    if (const toml::node* node = table.get("memory_limit")) {
+      if (const auto bytes = Bytes(*node, "server.memory_limit")) options->memory_limit = *bytes;
     }
     if (const toml::node* node = table.get("when_full")) {
       const auto policy = String(*node, "server.when_full", "\"wait\" or \"evict\"");

@@ -104,6 +104,8 @@ class MemoryBudget {
   }
 
   Usage usage() const;
+  // Returns the bytes of kStored, exactly.
+  int64_t stored() const { return SumOf(MemoryPart::kStored); }
   // Approximate sums: see max_error().
   int64_t kept() const { return kept_.load(std::memory_order_relaxed); }
   int64_t total() const { return total_.load(std::memory_order_relaxed); }
@@ -117,10 +119,13 @@ class MemoryBudget {
   // Returns whether `more` bytes may be kept now. False is permanent if `more` alone exceeds the share.
   bool HasRoomToKeep(int64_t more) const {
     // kept() is never above the exact sum.
-    if (kept() + more + max_error() <= shares_.kept) [[likely]]
+    if (SurelyHasRoomToKeep(more)) [[likely]]
       return true;
     return ExactKept() + more <= shares_.kept;
   }
+
+  // Cheaper: false may also mean that the exact sums have to decide.
+  bool SurelyHasRoomToKeep(int64_t more) const { return kept() + more + max_error() <= shares_.kept; }
 
   // Calls `wake` once, soon after the kept bytes next decrease. A caller registers, then tests again whether there is
   // room: what was freed in between wakes it. Returns a ticket for StopWaiting(), after which no call is started; a call
