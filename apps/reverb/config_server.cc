@@ -71,7 +71,7 @@ void ReadRestore(ConfigReader& in, const toml::table& table, RestoreOptions* res
 void ReadServer(ConfigReader& in, const toml::table& table, const ConfigTarget& to) {
   in.CheckKeys(
       table, "server.",
-      {"host", "port", "local", "local_path", "keepalive_timeout", "max_bytes", "when_full", "shard"}, "");
+      {"host", "port", "local", "local_path", "keepalive_timeout", "max_bytes", "memory_limit", "when_full", "shard"}, "");
   if (const toml::node* node = table.get("host")) {
     const auto host =
         in.String(*node, "server.host", "an address to listen on, such as \"127.0.0.1\" or \"[::]\"");
@@ -108,6 +108,9 @@ void ReadServer(ConfigReader& in, const toml::table& table, const ConfigTarget& 
         in.Expected(*node, "server.max_bytes", "a size above 0; leave the key out for no bound");
       to.options->store.max_bytes = *bytes;
     }
+  }
+  if (const toml::node* node = table.get("memory_limit")) {
+    if (const auto bytes = in.Bytes(*node, "server.memory_limit")) to.options->memory_limit = *bytes;
   }
   if (const toml::node* node = table.get("when_full")) {
     const auto policy = in.String(*node, "server.when_full", "\"wait\" or \"evict\"");

@@ -202,7 +202,18 @@ Findings CheckLimits(const std::optional<LocalProcess>& process) {
 
 Findings CheckMemory(const ServerInfo& info, const std::optional<LocalProcess>& process) {
   Findings findings;
-  if (!info.max_bytes) {
+  if (!info.max_bytes && info.memory.limit) {
+    const double share = static_cast<double>(info.memory.used) / static_cast<double>(*info.memory.limit);
+    findings.push_back({.check = "memory",
+                        .text = ShowBytes(info.memory.used) + " of memory_limit " +
+                                ShowBytes(*info.memory.limit) + Format(" (%.0f %%) are used", share * 100)});
+    if (share > 0.8) {
+      findings.back().verdict = Verdict::kWarning;
+      findings.back().advice =
+          "inserts will wait, or evict items with when_full = \"evict\"; raise memory_limit or lower "
+          "max_size";
+    }
+  } else if (!info.max_bytes) {
     findings.push_back({.check = "memory",
                         .verdict = Verdict::kWarning,
                         .text = "the data, " + ShowBytes(info.stored_bytes) + " now, is not bounded",

@@ -50,6 +50,7 @@ struct ServeOptions {
   std::optional<std::string> host;
   std::optional<int> port;
   std::optional<std::string> max_bytes;
+  std::optional<std::string> memory_limit;
   std::optional<std::string> checkpoint;
   std::optional<std::string> checkpoint_every;
   bool checkpoint_on_stop = false;
@@ -181,6 +182,12 @@ Result<ServeSettings> Gather(const ServeOptions& flags) {
     options.store.max_bytes = *bytes;
   }
   GatherAdmin(flags, &options);
+  if (flags.memory_limit) {
+    const Result<int64_t> bytes = ParseBytes(*flags.memory_limit);
+    if (!bytes.ok())
+      return Status::InvalidArgument("--memory-limit: " + std::string(bytes.status().message()));
+    options.memory_limit = *bytes;
+  }
   REVERB_RETURN_IF_ERROR(GatherCheckpoint(flags, &options));
   GatherSecurity(flags, &options);
   // An IPv6 address without its brackets.
@@ -272,6 +279,7 @@ std::string Describe(const ServerOptions& options, const Paint& paint) {
     text += "  at most " + ShowBytes(*options.store.max_bytes) + " of data; then " +
             (options.store.evict_when_full ? "inserts evict items" : "inserts wait") + "\n";
   }
+  if (options.memory_limit) text += "  at most " + ShowBytes(*options.memory_limit) + " of memory\n";
   if (options.checkpoint) {
     std::string when = "when asked for";
     if (options.checkpoint->interval) when += ", every " + ShowDuration(*options.checkpoint->interval);
@@ -606,6 +614,11 @@ Command AddServe(CLI::App* program) {
       ->type_name("HOST:PORT");
   app->add_option("--max-bytes", flags->max_bytes,
                   "Bound on the data of all tables, such as 4GiB; above it inserts wait")
+      ->type_name("SIZE");
+  app->add_option("--memory-limit", flags->memory_limit,
+                  "Bound on the memory of the server, such as 16GiB (default: 80 % of the memory of the "
+                  "machine, or of "
+                  "the process's control group)")
       ->type_name("SIZE");
   app->add_option("--checkpoint", flags->checkpoint,
                   "A folder for checkpoints: loads the latest one, and lets clients request new ones")

@@ -176,6 +176,19 @@ inline constexpr auto kFields<RowTableInfo> = FieldList("RowTableInfo",
     Field("state_bytes", 12, &RowTableInfo::state_bytes),
     Field("settings", 1, &RowTableInfo::settings));
 
+template <>
+inline constexpr auto kFields<MemoryInfo> = FieldList("MemoryInfo",
+    Field("limit", 1, &MemoryInfo::limit),
+    Field("used", 2, &MemoryInfo::used),
+    Field("stored", 3, &MemoryInfo::stored),
+    Field("parked", 4, &MemoryInfo::parked),
+    Field("waiting", 5, &MemoryInfo::waiting),
+    Field("in_transit", 6, &MemoryInfo::in_transit),
+    Field("receiving", 7, &MemoryInfo::receiving),
+    Field("replies", 8, &MemoryInfo::replies),
+    Field("index", 9, &MemoryInfo::index),
+    Field("sessions", 10, &MemoryInfo::sessions));
+
 // The JSON of a server starts with its address, name and uptime, which are not from this list.
 template <>
 inline constexpr auto kFields<ServerInfo> = FieldList("InfoResponse",
@@ -187,6 +200,7 @@ inline constexpr auto kFields<ServerInfo> = FieldList("InfoResponse",
     Field("stored_bytes", 6, &ServerInfo::stored_bytes),
     Field("live_bytes", 5, &ServerInfo::live_bytes),
     Field("max_bytes", 7, &ServerInfo::max_bytes),
+    Field("memory", 18, &ServerInfo::memory),
     Field("live_chunks", 4, &ServerInfo::live_chunks).Json("chunks"),
     Field("local_path", 11, &ServerInfo::local_path),
     Field("boot_id", 12, &ServerInfo::boot_id).NotInJson(),

@@ -24,12 +24,14 @@ class ServerObject {
  public:
   ServerObject(const std::vector<TableObject*>& tables, std::optional<int64_t> port, std::string host,
                std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
-               bool evict_when_full, LocalAccess local, std::string local_path, Timeout keepalive_timeout,
+               std::optional<int64_t> memory_limit, bool evict_when_full, LocalAccess local,
+               std::string local_path, Timeout keepalive_timeout,
                std::optional<int> shard, std::string register_at, std::string advertised_address,
                const nb::list& row_tables, const std::optional<std::vector<std::string>>& tls,
                std::string tokens_file, bool trust_same_user, bool strict, std::string admin,
                std::vector<std::string> admin_hosts, const nb::object& progress) {
     ServerOptions options{.store = {.max_bytes = max_bytes, .evict_when_full = evict_when_full},
+                          .memory_limit = memory_limit,
                           .host = std::move(host),
                           .port = 0,
                           .local = local,
@@ -159,9 +161,9 @@ void BindServer(nb::module_& module) {
           "__init__",
           [](Self* self, const std::vector<TableObject*>& tables, std::optional<int64_t> port,
              std::string host, std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
-             bool evict_when_full, std::string_view local, std::string local_path,
-             std::optional<double> keepalive_timeout, std::optional<int> shard, std::string register_at,
-             std::string advertised_address, const nb::list& row_tables,
+             std::optional<int64_t> memory_limit, bool evict_when_full, std::string_view local,
+             std::string local_path, std::optional<double> keepalive_timeout, std::optional<int> shard,
+             std::string register_at, std::string advertised_address, const nb::list& row_tables,
              const std::optional<std::vector<std::string>>& tls, std::string tokens_file,
              bool trust_same_user, bool strict, std::string admin, std::vector<std::string> admin_hosts,
              const nb::object& progress) {
@@ -169,14 +171,14 @@ void BindServer(nb::module_& module) {
                                        : local == "any user" ? LocalAccess::kAnyUser
                                                              : LocalAccess::kSameUser;
             new (self)
-                Self(tables, port, std::move(host), std::move(checkpoint), max_bytes, evict_when_full, access,
+                Self(tables, port, std::move(host), std::move(checkpoint), max_bytes, memory_limit, evict_when_full, access,
                      std::move(local_path), TimeoutFromSeconds(keepalive_timeout, "keepalive_timeout"), shard,
                      std::move(register_at), std::move(advertised_address), row_tables, tls,
                      std::move(tokens_file), trust_same_user, strict, std::move(admin),
                      std::move(admin_hosts), progress);
           },
           "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none(), "max_bytes"_a = nb::none(),
-          "evict_when_full"_a = false, "local"_a = "same user", "local_path"_a = "",
+          "memory_limit"_a = nb::none(), "evict_when_full"_a = false, "local"_a = "same user", "local_path"_a = "",
           "keepalive_timeout"_a.none() = 20.0, "shard"_a = nb::none(), "register_at"_a = "",
           "advertised_address"_a = "", "row_tables"_a = nb::list(), "tls"_a = nb::none(),
           "tokens_file"_a = "", "trust_same_user"_a = false, "strict"_a = false, "admin"_a = "",

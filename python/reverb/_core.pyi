@@ -123,6 +123,7 @@ class Server:
         host: str,
         checkpoint: CheckpointOptions | None,
         max_bytes: int | None = None,
+        memory_limit: int | None = None,
         evict_when_full: bool = False,
         local: str = "same user",
         local_path: str = "",

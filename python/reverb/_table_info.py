@@ -52,6 +52,7 @@ def server_info_from_native(info: dict[str, Any]) -> reverb_types.ServerInfo:
         stored_bytes=info["stored_bytes"],
         live_bytes=info["live_bytes"],
         max_bytes=info["max_bytes"],
+        memory=info["memory"],
         chunks=info["live_chunks"],
         local_path=info["local_path"],
         waiters=[

@@ -182,6 +182,7 @@ class ServerInfo(dict[str, TableInfo]):
         waiters: Iterable[Waiter] = (),
         local_path: str = "",
         row_tables: Mapping[str, dict[str, Any]] | None = None,
+        memory: Mapping[str, int | None] | None = None,
     ) -> None:
         """Describes one point in time.
 
@@ -194,6 +195,8 @@ class ServerInfo(dict[str, TableInfo]):
             waiters: waiting clients, longest first; at most some hundred, while `tables` counts all of them.
             local_path: the socket for clients on the server's host; empty if there is none.
             row_tables: the row tables by name; the values are those of `Rows.info`.
+            memory: what the server holds in memory, in bytes, by part: "used" of "limit", and of these "stored",
+                "parked", "waiting", "in_transit", "receiving", "replies", "index" and "sessions".
         """
         super().__init__(tables)
         self.stored_bytes = stored_bytes
@@ -203,3 +206,4 @@ class ServerInfo(dict[str, TableInfo]):
         self.waiters = tuple(waiters)
         self.local_path = local_path
         self.row_tables = dict(row_tables or {})
+        self.memory = dict(memory or {})

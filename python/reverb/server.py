@@ -280,6 +280,7 @@ class Server:
         *,
         host: str = "[::]",
         max_bytes: int | None = None,
+        memory_limit: int | None = None,
         when_full: Literal["wait", "evict"] = "wait",
         local: bool | Literal["any user"] = True,
         local_path: str | os.PathLike[str] | None = None,
@@ -307,8 +308,12 @@ class Server:
             host: the address to listen on; all interfaces by default. "localhost" serves this machine only.
             max_bytes: the maximum size of the stored data of all tables: of the chunks that items refer to, each
                 counted once; None: unlimited.
-            when_full: what an insert does that would exceed `max_bytes`: "wait" until items are removed, or "evict"
-                items of its table.
+            memory_limit: the maximum of all memory of the server: stored data, data in transit, waiting items, replies
+                and the index of its tables; at least 16 MiB. None: 80 % of the memory of the machine, or of the
+                process's control group. Other memory of this process is not counted: set it if a learner or actors
+                in the process need much.
+            when_full: what an insert does that would exceed `max_bytes` or `memory_limit`: "wait" until items are
+                removed, or "evict" items of its table.
             local: serve processes of the same host and user through shared memory; they find the server by its port.
                 False: over gRPC only. "any user": processes of other users too, which needs `local_path`. The
                 environment variable REVERB_LOCAL=0 means False.
@@ -354,6 +359,7 @@ class Server:
                 host=host,
                 checkpoint=_checkpoint_options(self._checkpointer),
                 max_bytes=_arguments.as_bytes("max_bytes", max_bytes),
+                memory_limit=_arguments.as_bytes("memory_limit", memory_limit),
                 evict_when_full=when_full == "evict",
                 local="off" if local is False else "any user" if local == "any user" else "same user",
                 local_path="" if local_path is None else os.path.abspath(local_path),

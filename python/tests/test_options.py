@@ -37,6 +37,24 @@ def test_inserts_evict_if_configured(connect):
         assert client.server_info()["table"].current_size in (2, 3)
 
 
+def test_inserts_wait_for_memory(connect):
+    data = np.random.default_rng(1).integers(0, 255, 2**20, np.uint8)
+    with reverb.Server([make_table()], memory_limit=16 * 2**20) as server:
+        client = connect(server)
+        with pytest.raises(reverb.DeadlineExceededError):
+            for _ in range(30):
+                client.insert(data, {"table": 1.0}, timeout=1)
+        # 13/16 of the limit are for items.
+        assert client.server_info()["table"].current_size in (11, 12)
+        client.reset("table")
+        client.insert(data, {"table": 1.0}, timeout=30)
+
+
+def test_a_memory_limit_without_room():
+    with pytest.raises(ValueError, match=r"memory_limit is 1000 bytes; it must be at least 16777216"):
+        reverb.Server([make_table()], memory_limit=1000)
+
+
 @pytest.mark.parametrize("value", [0, -1, 2**63])
 def test_invalid_bounds(value):
     with pytest.raises(ValueError, match=rf"max_bytes \({value}\) must be a positive number of bytes, or None"):

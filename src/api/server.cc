@@ -15,6 +15,7 @@
 #include "api/client_security.h"
 #include "api/sample_factory.h"
 #include "base/duration_text.h"
+#include "base/machine_memory.h"
 #include "base/mutex.h"
 #include "base/server_registry.h"
 #include "server/server.h"
@@ -31,6 +32,8 @@ struct Server::Rep {
 };
 
 namespace {
+
+constexpr int64_t kMinMemoryLimit = int64_t{16} << 20;
 
 internal::ServiceLimits ToServiceLimits(const ServerLimits& limits) {
   internal::ServiceLimits to;
@@ -116,6 +119,12 @@ Result<Server> Server::Start(ServerOptions options) {
   inner.store.max_bytes = options.store.max_bytes;
   inner.store.policy =
       options.store.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock;
+  if (options.memory_limit && *options.memory_limit < kMinMemoryLimit) {
+    return Status::InvalidArgument("memory_limit is " + std::to_string(*options.memory_limit) +
+                                   " bytes; it must be at least " + std::to_string(kMinMemoryLimit) +
+                                   ", or absent for 80 % of the machine's memory");
+  }
+  inner.store.memory_limit = options.memory_limit.value_or(internal::DefaultMemoryLimit());
   inner.limits = ToServiceLimits(options.limits);
   inner.client_limits = options.limits.client;
   if (options.keepalive_timeout && *options.keepalive_timeout < std::chrono::seconds(1)) {

@@ -85,6 +85,12 @@ ServerInfo SumOf(const std::vector<ServerInfo>& servers) {
     // Unbounded if one of them is.
     sum.max_bytes =
         sum.max_bytes && more.max_bytes ? std::optional(*sum.max_bytes + *more.max_bytes) : std::nullopt;
+    sum.memory.limit = sum.memory.limit && more.memory.limit
+                           ? std::optional(*sum.memory.limit + *more.memory.limit)
+                           : std::nullopt;
+    const std::optional<int64_t> limit = sum.memory.limit;
+    AddNumbers(more.memory, &sum.memory);
+    sum.memory.limit = limit;
     sum.waiters.insert(sum.waiters.end(), more.waiters.begin(), more.waiters.end());
     for (const TableInfo& table : more.tables) {
       const auto same = std::ranges::find(sum.tables, table.name, &TableInfo::name);

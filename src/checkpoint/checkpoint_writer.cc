@@ -358,6 +358,7 @@ Status CheckpointWriter::WriteTable(const TableSnapshot& table, Attempt* attempt
       pages.push_back(std::move(fresh));
     }
     to.pages.push_back(pages.back().place);
+    if (options_.release_pages) table.ReleasePage(page);
   }
   return WriteTableState(table, &to, attempt);
 }

@@ -59,6 +59,8 @@ class CheckpointWriter {
     // With more small segments than this, the smallest are merged as well. Small: less than an eighth of
     // segment_bytes.
     size_t max_small_segments = 32;
+    // Frees items that the tables have removed as soon as their pages are written: the snapshot cannot be read again.
+    bool release_pages = false;
   };
   struct Stats {
     std::string path;

@@ -18,75 +18,30 @@ namespace reverb::internal {
 class ChunkAccounts final : public ChunkLedger {
  public:
   void CountNew(int64_t bytes) override {
-    Shard& mine = shard();
-    mine.live_chunks.fetch_add(1, std::memory_order_relaxed);
-    mine.live_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    shard().live_chunks.fetch_add(1, std::memory_order_relaxed);
+    budget_.Add(MemoryPart::kChunks, bytes);
   }
-  void CountStored(int64_t bytes) override {
-    shard().stored_bytes.fetch_add(bytes, std::memory_order_seq_cst);
-    if (bytes < 0) WakeWaiters();
-  }
+  void CountStored(int64_t bytes) override { budget_.Add(MemoryPart::kStored, bytes); }
+  void CountParked(int64_t bytes) override { budget_.Add(MemoryPart::kParked, bytes); }
   void CountDestroyed(int64_t bytes) override {
-    Shard& mine = shard();
-    mine.live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
-    mine.live_chunks.fetch_sub(1,
-                               std::memory_order_release);  // last: the accounts may be reused from here on
+    budget_.Add(MemoryPart::kChunks, -bytes);
+    // Last: the accounts may be reused from here on.
+    shard().live_chunks.fetch_sub(1, std::memory_order_release);
   }
 
-  ChunkStore::Stats Sum() const {
-    ChunkStore::Stats sum;
-    for (const Shard& shard : shards_) {
-      sum.live_chunks += shard.live_chunks.load(std::memory_order_relaxed);
-      sum.live_bytes += shard.live_bytes.load(std::memory_order_relaxed);
-      sum.stored_bytes += shard.stored_bytes.load(std::memory_order_relaxed);
-    }
-    return sum;
-  }
-  int64_t StoredBytes() const {
+  int64_t LiveChunks() const {
     int64_t sum = 0;
-    // seq_cst: after AddWaiter(), this read must not be ordered before WakeWaiters() can see the waiter.
-    for (const Shard& shard : shards_) sum += shard.stored_bytes.load(std::memory_order_seq_cst);
+    for (const Shard& shard : shards_) sum += shard.live_chunks.load(std::memory_order_acquire);
     return sum;
   }
-
-  void Open(Clock* clock) {
-    MutexLock lock(&mu_);
-    clock_ = clock;
-  }
-  void Close() {
-    MutexLock lock(&mu_);
-    clock_ = nullptr;
-    waiters_.clear();
-    has_waiters_.store(false, std::memory_order_relaxed);
-  }
-  uint64_t AddWaiter(std::function<void()> wake) {
-    MutexLock lock(&mu_);
-    waiters_.emplace(++last_ticket_, std::move(wake));
-    has_waiters_.store(true, std::memory_order_seq_cst);
-    return last_ticket_;
-  }
-  void RemoveWaiter(uint64_t ticket) {
-    MutexLock lock(&mu_);
-    waiters_.erase(ticket);
-    if (waiters_.empty()) has_waiters_.store(false, std::memory_order_relaxed);
-  }
-  // Called when the stored bytes decrease. May run under a table's lock, so the wake-ups run on the clock's
-  // thread: a waiter takes its own table's lock.
-  void WakeWaiters() {
-    if (!has_waiters_.load(std::memory_order_seq_cst)) return;
-    MutexLock lock(&mu_);
-    if (clock_ == nullptr) return;
-    for (auto& [ticket, wake] : waiters_) clock_->CallAt(clock_->Now(), std::move(wake));
-    waiters_.clear();
-    has_waiters_.store(false, std::memory_order_relaxed);
-  }
+  MemoryBudget* budget() { return &budget_; }
 
   static ChunkAccounts* Take() {
     Registry& registry = TheRegistry();
     MutexLock lock(&registry.mu);
     for (size_t i = 0; i < registry.retired.size(); ++i) {
       ChunkAccounts* candidate = registry.retired[i];
-      if (candidate->Sum().live_chunks != 0) continue;
+      if (candidate->LiveChunks() != 0) continue;
       registry.retired.erase(registry.retired.begin() + static_cast<ptrdiff_t>(i));
       return candidate;
     }
@@ -103,8 +58,6 @@ class ChunkAccounts final : public ChunkLedger {
   // Each thread counts on its own shard, to avoid contention for a cache line.
   struct alignas(64) Shard {
     std::atomic<int64_t> live_chunks{0};
-    std::atomic<int64_t> live_bytes{0};
-    std::atomic<int64_t> stored_bytes{0};
   };
   Shard& shard() { return shards_[ThisThreadsShard()]; }
   struct Registry {
@@ -123,20 +76,16 @@ class ChunkAccounts final : public ChunkLedger {
   }
 
   std::array<Shard, kShards> shards_;
-  alignas(64) std::atomic<bool> has_waiters_{false};
-  Mutex mu_;
-  Clock* clock_ GUARDED_BY(mu_) = nullptr;
-  uint64_t last_ticket_ GUARDED_BY(mu_) = 0;
-  std::map<uint64_t, std::function<void()>> waiters_ GUARDED_BY(mu_);
+  MemoryBudget budget_;
 };
 
 ChunkStore::ChunkStore(const Options& options, Clock* clock)
-    : options_(options), accounts_(ChunkAccounts::Take()) {
-  accounts_->Open(clock);
+    : options_(options), accounts_(ChunkAccounts::Take()), budget_(accounts_->budget()) {
+  budget_->Open(options.memory_limit, clock);
 }
 
 ChunkStore::~ChunkStore() {
-  accounts_->Close();
+  budget_->Close();
   ChunkAccounts::Retire(accounts_);
 }
 
@@ -193,9 +142,12 @@ Result<Trajectory> ChunkStore::Enter(Trajectory trajectory) {
 }
 
 bool ChunkStore::Holds(const Chunk& chunk) const { return chunk.ledger() == accounts_; }
-ChunkStore::Stats ChunkStore::stats() const { return accounts_->Sum(); }
-int64_t ChunkStore::stored_bytes() const { return accounts_->StoredBytes(); }
-uint64_t ChunkStore::WaitForRoom(std::function<void()> wake) { return accounts_->AddWaiter(std::move(wake)); }
-void ChunkStore::StopWaiting(uint64_t ticket) { accounts_->RemoveWaiter(ticket); }
+ChunkStore::Stats ChunkStore::stats() const {
+  const MemoryBudget::Usage usage = budget_->usage();
+  return {.live_chunks = accounts_->LiveChunks(), .live_bytes = usage.chunks, .stored_bytes = usage.stored};
+}
+int64_t ChunkStore::stored_bytes() const { return budget_->stored(); }
+uint64_t ChunkStore::WaitForRoom(std::function<void()> wake) { return budget_->WaitForRoom(std::move(wake)); }
+void ChunkStore::StopWaiting(uint64_t ticket) { budget_->StopWaiting(ticket); }
 
 }  // namespace reverb::internal

@@ -8,6 +8,8 @@
 // latter, because evicting or consuming items frees only stored chunks. Tables that insert concurrently may
 // exceed the bound by one item each.
 //
+// The store has the memory budget of its server (base/memory_budget.h), which counts chunks and everything else.
+//
 // Threads: all methods may be called concurrently. A chunk may outlive its store.
 #ifndef REVERB_CORE_CHUNK_STORE_H_
 #define REVERB_CORE_CHUNK_STORE_H_
@@ -19,6 +21,7 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "base/memory_budget.h"
 #include "base/payload_source.h"
 #include "reverb/status.h"
 #include "tensor/chunk.h"
@@ -40,6 +43,8 @@ class ChunkStore {
   struct Options {
     std::optional<int64_t> max_bytes;  // absent = unbounded
     MemoryPolicy policy = MemoryPolicy::kBlock;
+    // Bounds all memory of the server; absent = unbounded.
+    std::optional<int64_t> memory_limit = {};
     // The largest chunk that is accepted, stored and decoded.
     DecodeLimits limits;
     // Where the payloads of Add() and AddUninitialized() are; null for the private memory of the chunk. Must
@@ -77,10 +82,16 @@ class ChunkStore {
   bool Holds(const Chunk& chunk) const;
   Stats stats() const;
   int64_t stored_bytes() const;
-  // Returns whether `more` bytes may be stored now. False is permanent if `more` alone exceeds max_bytes.
-  bool HasRoomFor(int64_t more) const {
+  MemoryBudget& budget() const { return *budget_; }
+  // Returns whether `more` bytes may be stored now. False is permanent if `more` alone exceeds max_bytes, or what the
+  // budget may keep.
+  bool HasRoomFor(int64_t more) const { return HasRoomInBound(more) && budget_->HasRoomToKeep(more); }
+  // The same for max_bytes alone.
+  bool HasRoomInBound(int64_t more) const {
     return !options_.max_bytes || stored_bytes() + more <= *options_.max_bytes;
   }
+  // Returns whether any item may be stored now; false if it depends on its size. Cheap.
+  bool HasRoomForAny() const { return !options_.max_bytes && budget_->SurelyHasRoomToKeep(kMaxQuickBytes); }
 
   // Calls `wake` once, soon after the stored bytes next decrease. Returns a ticket for StopWaiting(), after
   // which no call is started; a call that has already been scheduled still runs.
@@ -88,10 +99,14 @@ class ChunkStore {
   void StopWaiting(uint64_t ticket);
 
  private:
+  // More than an item may have.
+  static constexpr int64_t kMaxQuickBytes = int64_t{2} << 30;
+
   Result<ChunkRef> Entered(Result<ChunkRef> chunk);
 
   const Options options_;
   ChunkAccounts* const accounts_;
+  MemoryBudget* const budget_;  // of accounts_
 };
 
 }  // namespace reverb::internal

@@ -28,6 +28,7 @@ ConcurrentTable::ConcurrentTable(std::unique_ptr<TableState> state, Environment 
       state_(std::move(state)),
       has_max_age_(state_->has_max_age()),
       max_times_sampled_(state_->max_times_sampled()),
+      index_charge_(&environment_.store->budget(), MemoryPart::kIndex),
       stats_(environment_.clock->Now()) {}
 
 ConcurrentTable::~ConcurrentTable() {
@@ -52,6 +53,15 @@ Status ConcurrentTable::CheckItem(const Item& item) const {
                                      ": its chunks take " + std::to_string(item.trajectory.chunk_bytes()) +
                                      " bytes, more than the store's max_bytes of " +
                                      std::to_string(*max_bytes) + "; write shorter items or raise max_bytes")
+        .WithDetail(Detail::kMemoryFull);
+  }
+  const MemoryBudget& budget = environment_.store->budget();
+  if (budget.limit() && item.trajectory.chunk_bytes() > budget.shares().kept) {
+    return Status::ResourceExhausted(
+               "table \"" + name() + "\", item " + std::to_string(item.key) + ": its chunks take " +
+               std::to_string(item.trajectory.chunk_bytes()) + " bytes, more than the " +
+               std::to_string(budget.shares().kept) + " for items in the server's memory_limit of " +
+               std::to_string(*budget.limit()) + "; write shorter items or raise memory_limit")
         .WithDetail(Detail::kMemoryFull);
   }
   return Status::Ok();

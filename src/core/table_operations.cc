@@ -77,7 +77,7 @@ WaitReason ConcurrentTable::ApplyNextItem(Operation* op, int64_t wall_nanos, Rou
   Item& item = op->items[static_cast<size_t>(op->progress)];
   WaitReason reason = state_->limiter().InsertWaitReason();
   // The data of an item whose key exists is not stored, so it needs no room.
-  const bool is_bounded = environment_.store->options().max_bytes.has_value();
+  const bool is_bounded = !environment_.store->HasRoomForAny();
   if ((is_bounded || reason != WaitReason::kNone) && !state_->Contains(item.key)) {
     if (reason == WaitReason::kNone) reason = MakeRoom(item, round);
     if (reason != WaitReason::kNone) return reason;
@@ -101,14 +101,7 @@ WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
       if (!chunk->is_stored()) more += chunk->bytes();
     });
     if (store.HasRoomFor(more)) return WaitReason::kNone;
-    // A full table would evict for this item anyway. With kEvict any table evicts, unless the data of other
-    // tables alone leaves no room. (Shared chunks make that sum too optimistic, never too strict.)
-    const bool could_fit =
-        store.stored_bytes() - state_->referenced_bytes() + more <= *store.options().max_bytes;
-    const bool may_evict = store.options().policy == MemoryPolicy::kEvict
-                               ? could_fit && state_->size() > 0
-                               : state_->size() >= state_->max_size();
-    if (may_evict) {
+    if (MayEvictFor(more)) {
       state_->EvictOne(&round->effects);
       continue;
     }
@@ -117,6 +110,21 @@ WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
     WaitForRoom();
     registered = true;
   }
+}
+
+bool ConcurrentTable::MayEvictFor(int64_t more) const {
+  const ChunkStore& store = *environment_.store;
+  // A full table would evict for this item anyway. With kEvict any table evicts, unless the data of other
+  // tables alone leaves no room. (Shared chunks make that sum too optimistic, never too strict.)
+  if (store.options().policy != MemoryPolicy::kEvict) return state_->size() >= state_->max_size();
+  if (state_->size() == 0) return false;
+  const int64_t own = state_->referenced_bytes();
+  if (!store.HasRoomInBound(more)) return store.stored_bytes() - own + more <= *store.options().max_bytes;
+  const MemoryBudget::Usage usage = store.budget().usage();
+  const int64_t missing = usage.kept() + more - store.budget().shares().kept;
+  if (own < missing) return false;
+  // What a snapshot keeps is not freed by evicting it. Evicts only as much as makes room once that is written, and waits.
+  return !state_->parks_removed_items() || usage.parked < missing;
 }
 
 void ConcurrentTable::WaitForRoom() {
@@ -335,8 +343,17 @@ Status ConcurrentTable::TimeoutError(const Operation& op) const {
     text += "; items that are leased: " + std::to_string(state_->num_leased());
   }
   if (op.wait_reason == WaitReason::kMemory) {
-    text += "; stored " + std::to_string(environment_.store->stored_bytes()) + " of max_bytes " +
-            std::to_string(environment_.store->options().max_bytes.value_or(0));
+    const ChunkStore& store = *environment_.store;
+    if (store.options().max_bytes) {
+      text += "; stored " + std::to_string(store.stored_bytes()) + " of max_bytes " +
+              std::to_string(*store.options().max_bytes);
+    }
+    if (const MemoryBudget& budget = store.budget(); budget.limit()) {
+      const MemoryBudget::Usage usage = budget.usage();
+      text += "; kept " + std::to_string(usage.kept()) + " of the " + std::to_string(budget.shares().kept) +
+              " bytes for items in memory_limit " + std::to_string(*budget.limit());
+      if (usage.parked > 0) text += ", " + std::to_string(usage.parked) + " of them for a checkpoint";
+    }
   }
   if (op.wait_reason == WaitReason::kQueued) {
     const WaitQueue& queue = is_insert ? inserts_ : samples_;

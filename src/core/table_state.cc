@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "tensor/column_names.h"
 
 namespace reverb::internal {
@@ -90,8 +91,10 @@ TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
 TableState::~TableState() {
   for (const auto& extension : options_.extensions) extension->attached_ = false;
   auto retired = std::make_shared<RetiredSlots>(&slots_);
+  const bool is_shown = parking_->IsShown(1);
+  if (is_shown) retired->KeepForSnapshot();
   retired->DropItemRefs();
-  if (parking_->IsShown(1)) parking_->Park(std::move(retired));
+  if (is_shown) parking_->Park(std::move(retired));
 }
 
 Status TableState::CheckPriority(uint64_t key, double priority) const {
@@ -158,10 +161,11 @@ void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effect
   record.times_sampled = item.times_sampled;
   record.trajectory = item.trajectory.Release();
   ++size_;
+  slices_bytes_ += Trajectory::MemoryBytes(record.trajectory);
   Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
     chunk->AddItemRef();
     referenced_bytes_ += chunk->bytes();
-    ++episodes_[chunk->header().episode_id()];
+    episodes_.Increment(chunk->header().episode_id());
   });
   const SelectorItem entry{
       .slot = slot, .priority = item.priority, .inserted = sequence_, .touched = sequence_};
@@ -223,14 +227,12 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
       ++counts_.aged_out;
       break;
   }
+  int64_t unstored_bytes = 0;
+  slices_bytes_ -= Trajectory::MemoryBytes(record.trajectory);
   Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
-    chunk->DropItemRef();
+    if (chunk->DropItemRef()) unstored_bytes += chunk->bytes();
     referenced_bytes_ -= chunk->bytes();
-    const auto it = episodes_.find(chunk->header().episode_id());
-    if (--it->second == 0) {
-      episodes_.erase(it);
-      ++counts_.num_deleted_episodes;
-    }
+    if (episodes_.Decrement(chunk->header().episode_id())) ++counts_.num_deleted_episodes;
   });
   const SlotRecord removed = record;
   record = SlotRecord();
@@ -239,11 +241,10 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
 
   RunHooks(&TableExtension::OnDelete, removed, effects);
   Trajectory trajectory = Trajectory::Adopt(removed.trajectory);
-  if (parking_->IsShown(removed.inserted)) {
-    parking_->Park(std::move(trajectory));
-  } else {
-    effects->released.push_back(std::move(trajectory));
-  }
+  const bool is_shown = parking_->IsShown(removed.inserted);
+  if (is_shown && parking_->Park(&trajectory, slot / PagedArray<SlotRecord>::kPerPage, unstored_bytes))
+    return;
+  effects->released.push_back(std::move(trajectory));
 }
 
 void TableState::AddBirth(Slot slot) {
@@ -559,7 +560,10 @@ void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const ui
 void TableState::Reset(Effects* effects) {
   for (const auto& extension : options_.extensions) extension->OnReset();
   auto retired = std::make_shared<RetiredSlots>(&slots_);
-  if (parking_->IsShown(1)) parking_->Park(retired);
+  if (parking_->IsShown(1)) {
+    retired->KeepForSnapshot();
+    parking_->Park(retired);
+  }
   effects->retired_slots.push_back(std::move(retired));
   index_.Clear();
   births_.clear();
@@ -567,10 +571,11 @@ void TableState::Reset(Effects* effects) {
   leased_ = 0;
   sampler_->Clear();
   remover_->Clear();
-  episodes_ = {};
+  episodes_.Clear();
   free_head_ = 0;
   size_ = 0;
   referenced_bytes_ = 0;
+  slices_bytes_ = 0;
   counts_.num_deleted_episodes = 0;
   counts_.num_unique_samples = 0;
   limiter_.Reset();

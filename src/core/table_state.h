@@ -20,7 +20,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "base/paged_array.h"
 #include "core/key_index.h"
@@ -88,6 +87,13 @@ class TableState {
   int32_t max_times_sampled() const { return max_times_sampled_; }
   Duration max_age() const { return max_age_; }
   int64_t referenced_bytes() const { return referenced_bytes_; }
+  // Returns about how much memory the table takes besides chunks: slots, keys, selectors, and slices of items.
+  int64_t index_bytes() const {
+    return static_cast<int64_t>(slots_.size() * (sizeof(SlotRecord) + kSelectorBytesPerSlot)) +
+           index_.memory_bytes() + episodes_.memory_bytes() + slices_bytes_;
+  }
+  // Returns whether a snapshot keeps the data of items that are removed now.
+  bool parks_removed_items() const { return parking_->is_open(); }
   const RateLimiter& limiter() const { return limiter_; }
 
   // Returns an error if a selector rejects this priority. Any thread.
@@ -292,8 +298,11 @@ class TableState {
   int64_t size_ = 0;
   uint64_t sequence_ = 0;  // number of the last operation that touched an item
 
-  absl::flat_hash_map<uint64_t, int64_t> episodes_;  // chunks of present items, by episode
+  KeyIndex episodes_;  // counts the chunks of present items, by episode
   int64_t referenced_bytes_ = 0;
+  int64_t slices_bytes_ = 0;  // of the trajectories
+  // Of both selectors together, about.
+  static constexpr size_t kSelectorBytesPerSlot = 24;
   TableCounts counts_;
 
   // With max_age only: all present items, oldest first, among others that were removed.

@@ -36,6 +36,12 @@ int PortOf(const std::string& address) {
   return port;
 }
 
+// Returns the bound on gRPC's buffers. It cancels calls if they need more, so it is far above what flow control allows.
+int64_t GrpcQuota(const ChunkStore::Options& store) {
+  constexpr int64_t kMin = int64_t{64} << 20;
+  return store.memory_limit ? std::max(*store.memory_limit / 4, kMin) : 0;
+}
+
 // Returns where writers of this process allocate payloads. On most systems shared memory has no huge pages, so that
 // reading random rows of it takes half as long again. It is used once a client in another process reads the rows.
 OnDemandSource* WriterSource() {
@@ -130,6 +136,7 @@ Status ServerImpl::StartTransports(const Options& options, size_t max_streams) {
     REVERB_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start({.address = *options.address,
                                                       .max_streams = max_streams,
                                                       .keepalive_timeout = options.keepalive_timeout,
+                                                      .memory_quota_bytes = GrpcQuota(options.store),
                                                       .tls = options.tls,
                                                       .gate = access_,
                                                       .traffic = traffic_},

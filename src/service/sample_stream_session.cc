@@ -152,6 +152,8 @@ bool SampleStreamSession::SendNext(SamplePeer* peer) {
   if (has_closed && !leases.empty()) table->Release(leases);
   mu_.Lock();
   unclaimed_bytes_ += sent.bytes - std::min(sent.bytes, early_credit_);
+  // OnWritten() may have been called already.
+  if (!sent.ready && !ready_ && !shares_memory_) reply_charge_.Set(static_cast<int64_t>(sent.bytes));
   ready_ |= sent.ready;
   if (has_closed && leases.empty()) CountUndelivered(table.get(), samples);
   return true;
@@ -393,6 +395,7 @@ void SampleStreamSession::OnWritten() {
   {
     MutexLock lock(&mu_);
     ready_ = true;
+    reply_charge_.Set(0);
   }
   Proceed();
 }
@@ -436,6 +439,7 @@ void SampleStreamSession::OnGone() {
     if (undelivered.empty()) CountUndelivered(table_.get(), unsent.size());
     drawn_.clear();
     num_sent_ = 0;
+    reply_charge_.Set(0);
     has_closed = done_ || has_ended_;
   }
   if (operation) table->Cancel(operation);

@@ -183,6 +183,27 @@ std::vector<std::shared_ptr<ConcurrentTable>> Service::tables() const {
   return tables_;
 }
 
+namespace {
+
+// A stream's buffers and objects, about.
+constexpr int64_t kBytesPerStream = 16 << 10;
+constexpr uint64_t kMinTightWindowBytes = 256 << 10;
+
+}  // namespace
+
+uint64_t Service::InsertWindowBytes() const {
+  const uint64_t most = options_.limits.insert_window_bytes;
+  switch (memory().TransitLevel()) {
+    case MemoryLevel::kRoomy:
+      break;
+    case MemoryLevel::kTight:
+      return std::min(most, std::max(most / 8, kMinTightWindowBytes));
+    case MemoryLevel::kFull:
+      return std::min(most, kMinTightWindowBytes);
+  }
+  return most;
+}
+
 Welcome Service::MakeWelcome(uint64_t applied_through) const {
   return {.version = kMaxProtocolVersion,
           .server_life_id = life_id_,
@@ -190,7 +211,7 @@ Welcome Service::MakeWelcome(uint64_t applied_through) const {
           .applied_through = applied_through,
           .limits = {.max_message_bytes = options_.limits.wire.max_message_bytes,
                      .max_chunk_bytes = options_.limits.wire.max_chunk_bytes,
-                     .insert_window_bytes = options_.limits.insert_window_bytes,
+                     .insert_window_bytes = InsertWindowBytes(),
                      .max_item_bytes = options_.limits.max_item_bytes},
           .shard = options_.shard};
 }
@@ -212,6 +233,7 @@ Result<uint64_t> Service::EnterStream() {
     return Status::Unavailable("the server has " + std::to_string(streams_.size()) +
                                " streams open, which is its limit; close some, or raise max_streams");
   }
+  memory().Add(MemoryPart::kSessions, kBytesPerStream);
   return ++last_stream_id_;
 }
 
@@ -227,6 +249,7 @@ void Service::StreamGone(uint64_t stream_id) {
   if (found == streams_.end()) return;
   gone = std::move(found->second);
   streams_.erase(found);
+  memory().Add(MemoryPart::kSessions, -kBytesPerStream);
 }
 
 void Service::ForgetWriter(const Id128& id) {

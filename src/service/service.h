@@ -149,6 +149,10 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   const ServiceLimits& limits() const { return options_.limits; }
   Clock* clock() const { return options_.clock; }
   ChunkStore& store() { return *options_.store; }
+  MemoryBudget& memory() const { return options_.store->budget(); }
+  // Returns how many bytes of a writer may wait for their tables: less while data in transit takes much of the memory.
+  // A writer of which nothing waits can always send a message.
+  uint64_t InsertWindowBytes() const;
   // Returns NOT_FOUND, with the names of all tables, if there is none of that name.
   Result<std::shared_ptr<ConcurrentTable>> FindTable(std::string_view name) const EXCLUDES(tables_mu_);
   RowService& rows() { return rows_; }

@@ -427,5 +427,17 @@ TEST_F(WriterSessionTest, ManyRejectionsAreSentInSeveralReplies) {
   session->OnGone();
 }
 
+TEST_F(WriterSessionTest, TheWindowShrinksWhileTransitTakesMuchMemory) {
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{64} << 20}, &clock_);
+  Create({{.name = "t"}});
+  EXPECT_EQ(service_->InsertWindowBytes(), ServiceLimits().insert_window_bytes);
+  MemoryCharge replies(&store_->budget(), MemoryPart::kReplies, 5 << 20);
+  EXPECT_EQ(service_->InsertWindowBytes(), ServiceLimits().insert_window_bytes / 8);
+  replies.Set(9 << 20);
+  EXPECT_EQ(service_->InsertWindowBytes(), 256u << 10);
+  replies.Set(0);
+  EXPECT_EQ(service_->InsertWindowBytes(), ServiceLimits().insert_window_bytes);
+}
+
 }  // namespace
 }  // namespace reverb::internal

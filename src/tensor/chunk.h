@@ -34,6 +34,8 @@ class ChunkLedger {
   virtual void CountNew(int64_t bytes) = 0;
   // Items now refer to chunks of `bytes` more (or fewer, if negative).
   virtual void CountStored(int64_t bytes) = 0;
+  // Snapshots now keep chunks of `bytes` more (or fewer) that no item refers to any more.
+  virtual void CountParked(int64_t /*bytes*/) {}
   // A chunk of `bytes` was destroyed.
   virtual void CountDestroyed(int64_t bytes) = 0;
 
@@ -117,8 +119,11 @@ class Chunk {
   void AddItemRef() {
     if (item_refs_.fetch_add(1, std::memory_order_relaxed) == 0) ledger()->CountStored(bytes());
   }
-  void DropItemRef() {
-    if (item_refs_.fetch_sub(1, std::memory_order_relaxed) == 1) ledger()->CountStored(-bytes());
+  // Returns whether it was the last item.
+  bool DropItemRef() {
+    if (item_refs_.fetch_sub(1, std::memory_order_relaxed) != 1) return false;
+    ledger()->CountStored(-bytes());
+    return true;
   }
   bool is_stored() const { return item_refs_.load(std::memory_order_relaxed) != 0; }
 

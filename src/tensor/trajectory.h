@@ -161,9 +161,10 @@ class Trajectory {
   // Strings count with the blocks that they are in.
   uint64_t DecodedBytes(uint64_t limit) const;
   // Returns the memory of the slices, without the handle and the chunks.
-  int64_t memory_bytes() const {
-    if (!IsBlock(handle_)) return 0;
-    const Block& b = *block(handle_);
+  int64_t memory_bytes() const { return MemoryBytes(handle_); }
+  static int64_t MemoryBytes(const TrajectoryHandle& handle) {
+    if (!IsBlock(handle)) return 0;
+    const Block& b = *block(handle);
     return static_cast<int64_t>(sizeof(Block) + b.num_chunks * sizeof(void*) +
                                 b.num_slices * sizeof(SliceEntry) + b.num_columns * sizeof(ColumnEntry));
   }

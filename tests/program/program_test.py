@@ -21,7 +21,7 @@ from suite_doctor import Doctor
 from suite_info import Info, Watch
 from suite_items import Change, Items
 from suite_logs import Logs, Reload
-from suite_memory import Memory
+from suite_memory import Memory, MemoryLimit
 from suite_notify import Notify
 from suite_rows import RowTables
 from suite_serve import Config, Serve
@@ -31,7 +31,7 @@ from suite_top import Top
 from suite_usage import Pages, Usage
 
 __all__ = [
-    "Access", "AdminAccess", "AdminPort", "Bench", "Change", "Checkpoints", "Config", "Doctor", "Info", "Items", "Logs", "Memory", "Notify", "Pages",
+    "Access", "AdminAccess", "AdminPort", "Bench", "Change", "Checkpoints", "Config", "Doctor", "Info", "Items", "Logs", "Memory", "MemoryLimit", "Notify", "Pages",
     "Reload", "RowTables", "Serve", "Shells", "Tables", "Top", "Usage", "Watch",
 ]  # fmt: skip
 

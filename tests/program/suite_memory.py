@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import time
 
@@ -45,6 +46,65 @@ class Memory(ProgramTest):
         self.assertLess(peak, MOST)
         self.expect(("reset", server.address, "t", "--yes"), OK)
         wait_until("the memory to be returned", lambda: resident_bytes(server) < 64e6)
+
+    def test_small_items(self):
+        self.check(400)
+
+    def test_items_of_some_pages(self):
+        self.check(40_000)
+
+    def test_large_items(self):
+        self.check(1_000_000)
+
+
+LONG = os.environ.get("REVERB_TEST_LONG") == "1"
+MEMORY_LIMIT = (2 << 30) if LONG else (512 << 20)
+SECONDS_AT_LIMIT = 60 if LONG else 1.5
+
+
+class MemoryLimit(ProgramTest):
+    """Tests that a server stays within `memory_limit`, whatever its clients do."""
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([frame.program, *words], stdout=subprocess.DEVNULL, env=environment())
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def check(self, size: int) -> None:
+        """Runs four writers at full speed beside a learner that stops reading; then a reset."""
+        (self.folder / "server.toml").write_text(
+            f'[server]\nmemory_limit = {MEMORY_LIMIT}\nwhen_full = "evict"\n'
+            '[[table]]\nname = "t"\nmax_size = 1_000_000_000\n'
+        )
+        server = self.serve("--config", str(self.folder / "server.toml"))
+        if "libasan" in pathlib.Path(f"/proc/{server.process.pid}/maps").read_text():
+            self.skipTest("AddressSanitizer keeps what is freed")
+        target = ("--address", server.address, "--table", "t", "--rounds", "1", "--seconds", "600")
+        writers = [self.start("bench", "insert", *target, "--size", str(size)) for _ in range(4)]
+        learner = self.start("bench", "sample", *target)
+        wait_until("the learner to sample", lambda: self.table(server, "t")["samples"] > 0)
+        learner.send_signal(signal.SIGSTOP)
+        peak = 0
+        reached = None
+        deadline = time.monotonic() + 10 * PATIENCE
+        while reached is None or time.monotonic() < reached + SECONDS_AT_LIMIT:
+            peak = max(peak, resident_bytes(server))
+            self.assertEqual([writer.poll() for writer in writers], [None] * 4)
+            self.assertLess(time.monotonic(), deadline, "the limit was not reached")
+            if reached is None and self.table(server, "t")["evictions"] > 0:
+                reached = time.monotonic()
+            time.sleep(0.05)  # samples the memory while the writers run
+        memory = self.info(server)["memory"]
+        self.assertEqual(memory["limit"], MEMORY_LIMIT)
+        self.assertLess(memory["used"], MEMORY_LIMIT)
+        print(f"items of {size} B: peak RSS {peak / MEMORY_LIMIT:.3f} x memory_limit; {memory}", flush=True)
+        self.assertLess(peak, 1.15 * MEMORY_LIMIT)
+        for process in (*writers, learner):
+            process.kill()
+            process.wait()
+        self.expect(("reset", server.address, "t", "--yes"), OK)
+        wait_until("the memory to be returned", lambda: resident_bytes(server) < MEMORY_LIMIT / 4)
 
     def test_small_items(self):
         self.check(400)

@@ -107,6 +107,13 @@ Status ConcurrentRows::Prepare(RowOperation* operation) {
             "table \"" + name() + "\": row \"" + row.key + "\" has " + std::to_string(row.chunk->bytes()) +
             " bytes, more than the server's max_bytes = " + std::to_string(*max_bytes));
       }
+      const MemoryBudget& budget = environment_.store->budget();
+      if (row.chunk && budget.limit() && row.chunk->bytes() > budget.shares().kept) {
+        return Status::ResourceExhausted(
+            "table \"" + name() + "\": row \"" + row.key + "\" has " + std::to_string(row.chunk->bytes()) +
+            " bytes, more than the " + std::to_string(budget.shares().kept) +
+            " for rows in the server's memory_limit = " + std::to_string(*budget.limit()));
+      }
     }
   } else if (operation->kind == RowOperation::Kind::kClaim) {
     REVERB_RETURN_IF_ERROR(state_->CheckClaim(operation->claim));
