@@ -22,7 +22,9 @@ class ChunkAccounts final : public ChunkLedger {
     mine.live_chunks.fetch_add(1, std::memory_order_relaxed);
     mine.live_bytes.fetch_add(bytes, std::memory_order_relaxed);
   }
-  void CountStored(int64_t bytes) override {
+  void CountStored(Chunk* chunk, int64_t bytes) override {
+    if (chunk->is_tiered()) [[unlikely]]
+      chunk->tiered().tier->OnStoredChanged(chunk);
     shard().stored_bytes.fetch_add(bytes, std::memory_order_seq_cst);
     if (bytes < 0) WakeWaiters();
   }
@@ -32,6 +34,9 @@ class ChunkAccounts final : public ChunkLedger {
     mine.live_chunks.fetch_sub(1,
                                std::memory_order_release);  // last: the accounts may be reused from here on
   }
+
+  // Counts the memory of the resident forms of tiered chunks.
+  ChunkLedger* resident() { return &resident_; }
 
   ChunkStore::Stats Sum() const {
     ChunkStore::Stats sum;
@@ -86,7 +91,8 @@ class ChunkAccounts final : public ChunkLedger {
     MutexLock lock(&registry.mu);
     for (size_t i = 0; i < registry.retired.size(); ++i) {
       ChunkAccounts* candidate = registry.retired[i];
-      if (candidate->Sum().live_chunks != 0) continue;
+      const ChunkStore::Stats sum = candidate->Sum();
+      if (sum.live_chunks != 0 || sum.live_bytes != 0) continue;
       registry.retired.erase(registry.retired.begin() + static_cast<ptrdiff_t>(i));
       return candidate;
     }
@@ -122,7 +128,23 @@ class ChunkAccounts final : public ChunkLedger {
     return mine;
   }
 
+  class ResidentForms final : public ChunkLedger {
+   public:
+    explicit ResidentForms(ChunkAccounts* accounts) : accounts_(accounts) {}
+    void CountNew(int64_t bytes) override {
+      accounts_->shard().live_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    }
+    void CountStored(Chunk*, int64_t) override {}
+    void CountDestroyed(int64_t bytes) override {
+      accounts_->shard().live_bytes.fetch_sub(bytes, std::memory_order_release);
+    }
+
+   private:
+    ChunkAccounts* const accounts_;
+  };
+
   std::array<Shard, kShards> shards_;
+  ResidentForms resident_{this};
   alignas(64) std::atomic<bool> has_waiters_{false};
   Mutex mu_;
   Clock* clock_ GUARDED_BY(mu_) = nullptr;
@@ -130,9 +152,23 @@ class ChunkAccounts final : public ChunkLedger {
   std::map<uint64_t, std::function<void()>> waiters_ GUARDED_BY(mu_);
 };
 
-ChunkStore::ChunkStore(const Options& options, Clock* clock)
-    : options_(options), accounts_(ChunkAccounts::Take()) {
+namespace {
+
+ChunkStore::Options WithTier(ChunkStore::Options options, const ChunkTier* tier) {
+  if (tier != nullptr) {
+    options.max_bytes = std::min(options.max_bytes.value_or(tier->capacity()), tier->capacity());
+  }
+  return options;
+}
+
+}  // namespace
+
+ChunkStore::ChunkStore(const Options& options, Clock* clock, ChunkTierPtr tier)
+    : options_(WithTier(options, tier.get())), accounts_(ChunkAccounts::Take()), tier_(std::move(tier)) {
   accounts_->Open(clock);
+  if (tier_ == nullptr) return;
+  tier_->CountResidentBy(accounts_->resident());
+  tier_->OnRoom([accounts = accounts_] { accounts->WakeWaiters(); });
 }
 
 ChunkStore::~ChunkStore() {
@@ -141,6 +177,9 @@ ChunkStore::~ChunkStore() {
 }
 
 Result<ChunkRef> ChunkStore::Entered(Result<ChunkRef> chunk) {
+  if (!chunk.ok()) return chunk;
+  if (IsTiered(**chunk)) [[unlikely]]
+    chunk = tier_->Wrap(*std::move(chunk));
   if (chunk.ok()) (*chunk)->AttachLedger(accounts_);
   return chunk;
 }
@@ -158,7 +197,16 @@ Result<ChunkRef> ChunkStore::AddExternal(const ChunkHeader& header, Buffer paylo
   return Entered(Chunk::External(NextChunkId(), header, std::move(payload), options_.limits));
 }
 
+Result<ChunkRef> ChunkStore::EnterTiered(const ChunkRef& chunk) {
+  return tier_->Enter(chunk, [this](Chunk* tiered) { tiered->AttachLedger(accounts_); });
+}
+
 Result<ChunkRef> ChunkStore::Enter(const ChunkRef& chunk) {
+  if (IsTiered(*chunk)) [[unlikely]] {
+    REVERB_ASSIGN_OR_RETURN(ChunkRef mine, EnterTiered(chunk));
+    if (mine) return mine;
+    return AddExternal(chunk->header().Unpack(), ShareBytes(chunk, chunk->payload()));
+  }
   if (chunk->AttachLedger(accounts_) == accounts_) return chunk;
   // Another store counts it: create a second chunk over the same bytes, which the first one keeps alive.
   return AddExternal(chunk->header().Unpack(), ShareBytes(chunk, chunk->payload()));
@@ -166,10 +214,19 @@ Result<ChunkRef> ChunkStore::Enter(const ChunkRef& chunk) {
 
 Result<Trajectory> ChunkStore::Enter(Trajectory trajectory) {
   bool is_foreign = false;
-  trajectory.ForEachChunk([&](Chunk* chunk) { is_foreign |= chunk->AttachLedger(accounts_) != accounts_; });
+  if (tier_ != nullptr) [[unlikely]] {
+    trajectory.ForEachChunk(
+        [&](Chunk* chunk) { is_foreign |= IsTiered(*chunk) || chunk->AttachLedger(accounts_) != accounts_; });
+  } else {
+    trajectory.ForEachChunk([&](Chunk* chunk) { is_foreign |= chunk->AttachLedger(accounts_) != accounts_; });
+  }
   if (!is_foreign) [[likely]] {
     return trajectory;
   }
+  return EnterAll(trajectory);
+}
+
+Result<Trajectory> ChunkStore::EnterAll(const Trajectory& trajectory) {
   std::map<const Chunk*, ChunkRef> entered;
   Status status;
   trajectory.ForEachChunk([&](Chunk* chunk) {
@@ -181,15 +238,18 @@ Result<Trajectory> ChunkStore::Enter(Trajectory trajectory) {
     }
   });
   REVERB_RETURN_IF_ERROR(status);
-  std::vector<ColumnSpec> columns(trajectory.num_columns());
-  for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
-    columns[c].squeeze = trajectory.squeeze(c);
-    for (uint32_t s = 0; s < trajectory.num_slices(c); ++s) {
-      const SliceView slice = trajectory.slice(c, s);
-      columns[c].slices.push_back({entered.at(slice.chunk), slice.chunk_column, slice.offset, slice.length});
-    }
-  }
-  return Trajectory::Create(columns);
+  return trajectory.WithChunks([&](const Chunk* chunk) { return entered.at(chunk); });
+}
+
+std::string ChunkStore::DescribeRoom() const {
+  std::string text = "stored " + std::to_string(stored_bytes()) + " of max_bytes " +
+                     std::to_string(options_.max_bytes.value_or(0));
+  if (tier_ == nullptr) return text;
+  const ChunkTier::Stats stats = tier_->stats();
+  text += ", in memory " + std::to_string(stats.memory_bytes) + " of the storage's memory_limit " +
+          std::to_string(tier_->options().memory_limit);
+  if (!stats.error.empty()) text += ", which cannot be moved to disk: " + stats.error;
+  return text;
 }
 
 bool ChunkStore::Holds(const Chunk& chunk) const { return chunk.ledger() == accounts_; }

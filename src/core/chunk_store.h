@@ -8,6 +8,9 @@
 // latter, because evicting or consuming items frees only stored chunks. Tables that insert concurrently may
 // exceed the bound by one item each.
 //
+// With a disk tier (storage/chunk_tier.h), all chunks above a small size are tiered, and max_bytes is at most what
+// memory and files have room for. Inserts also wait while the payloads in memory exceed the tier's limit.
+//
 // Threads: all methods may be called concurrently. A chunk may outlive its store.
 #ifndef REVERB_CORE_CHUNK_STORE_H_
 #define REVERB_CORE_CHUNK_STORE_H_
@@ -16,11 +19,13 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/payload_source.h"
 #include "reverb/status.h"
+#include "storage/chunk_tier.h"
 #include "tensor/chunk.h"
 #include "tensor/chunk_header.h"
 #include "tensor/trajectory.h"
@@ -47,12 +52,12 @@ class ChunkStore {
     PayloadSource* payload_source = nullptr;
   };
   struct Stats {
-    int64_t live_chunks = 0;
-    int64_t live_bytes = 0;
-    int64_t stored_bytes = 0;
+    int64_t live_chunks = 0;   // a tiered chunk counts once
+    int64_t live_bytes = 0;    // in memory
+    int64_t stored_bytes = 0;  // wherever they are
   };
 
-  explicit ChunkStore(const Options& options, Clock* clock = RealClock());
+  explicit ChunkStore(const Options& options, Clock* clock = RealClock(), ChunkTierPtr tier = nullptr);
   ~ChunkStore();
   ChunkStore(const ChunkStore&) = delete;
   ChunkStore& operator=(const ChunkStore&) = delete;
@@ -81,6 +86,17 @@ class ChunkStore {
   bool HasRoomFor(int64_t more) const {
     return !options_.max_bytes || stored_bytes() + more <= *options_.max_bytes;
   }
+  // Returns whether `more` bytes may be stored in memory now. False is temporary: room is made.
+  bool HasMemoryFor(int64_t more) const { return tier_ == nullptr || tier_->HasRoomFor(more); }
+  // Returns the policy for an insert that HasMemoryFor() does not allow: kEvict only if that may be so for long.
+  MemoryPolicy policy_if_stuck() const {
+    return tier_ != nullptr && tier_->is_failing() ? options_.policy : MemoryPolicy::kBlock;
+  }
+  // Returns why inserts wait for memory, for messages.
+  std::string DescribeRoom() const;
+
+  // Null if there is no disk tier.
+  ChunkTier* tier() const { return tier_.get(); }
 
   // Calls `wake` once, soon after the stored bytes next decrease. Returns a ticket for StopWaiting(), after
   // which no call is started; a call that has already been scheduled still runs.
@@ -89,9 +105,16 @@ class ChunkStore {
 
  private:
   Result<ChunkRef> Entered(Result<ChunkRef> chunk);
+  bool IsTiered(const Chunk& chunk) const {
+    return tier_ != nullptr && !chunk.is_tiered() && tier_->Takes(chunk.payload_size());
+  }
+  // Enters a chunk of this process whose data is to be tiered. Null if another store counts it.
+  Result<ChunkRef> EnterTiered(const ChunkRef& chunk);
+  Result<Trajectory> EnterAll(const Trajectory& trajectory);
 
   const Options options_;
   ChunkAccounts* const accounts_;
+  const ChunkTierPtr tier_;
 };
 
 }  // namespace reverb::internal

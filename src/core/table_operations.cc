@@ -95,12 +95,29 @@ void ConcurrentTable::StoreNextItem(Operation* op, int64_t wall_nanos, Round* ro
 
 WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
   ChunkStore& store = *environment_.store;
+  int64_t evicted = 0;  // because the disk tier cannot write
   for (bool registered = false;;) {
     int64_t more = 0;
     item.trajectory.ForEachChunk([&](const Chunk* chunk) {
       if (!chunk->is_stored()) more += chunk->bytes();
     });
-    if (store.HasRoomFor(more)) return WaitReason::kNone;
+    const bool fits = store.HasRoomFor(more);
+    if (fits && store.HasMemoryFor(more)) return WaitReason::kNone;
+    if (fits) {
+      // The disk tier makes room in memory. If it cannot, evicting may help: it frees memory or disk space.
+      const bool evicts =
+          store.policy_if_stuck() == MemoryPolicy::kEvict && state_->size() > 0 && evicted <= 2 * more;
+      if (evicts) {
+        const int64_t before = state_->referenced_bytes();
+        state_->EvictOne(&round->effects);
+        evicted += std::max<int64_t>(before - state_->referenced_bytes(), 1);
+        continue;
+      }
+      if (registered) return WaitReason::kMemory;
+      WaitForRoom();
+      registered = true;
+      continue;
+    }
     // A full table would evict for this item anyway. With kEvict any table evicts, unless the data of other
     // tables alone leaves no room. (Shared chunks make that sum too optimistic, never too strict.)
     const bool could_fit =
@@ -334,8 +351,7 @@ Status ConcurrentTable::TimeoutError(const Operation& op) const {
     text += "; items that are leased: " + std::to_string(state_->num_leased());
   }
   if (op.wait_reason == WaitReason::kMemory) {
-    text += "; stored " + std::to_string(environment_.store->stored_bytes()) + " of max_bytes " +
-            std::to_string(environment_.store->options().max_bytes.value_or(0));
+    text += "; " + environment_.store->DescribeRoom();
   }
   if (op.wait_reason == WaitReason::kQueued) {
     const WaitQueue& queue = is_insert ? inserts_ : samples_;
