@@ -47,7 +47,10 @@ class Reader {
   explicit Reader(std::string path) : path_(std::move(path)) {}
 
   Status Read(const toml::table& root, ServerOptions* options, LogSettings* log) {
-    CheckKeys(root, "", {"server", "log", "limits", "checkpoint", "register", "tls", "auth", "table", "row_table"}, "");
+    CheckKeys(
+        root, "",
+        {"server", "log", "limits", "checkpoint", "register", "tls", "auth", "storage", "table", "row_table"},
+        "");
     if (const toml::node* node = root.get("log")) {
       if (const toml::table* table = Table(*node, "log")) ReadLog(*table, log);
     }
@@ -65,6 +68,9 @@ class Reader {
     }
     if (const toml::node* node = root.get("tls")) {
       if (const toml::table* table = Table(*node, "tls")) ReadTls(*table, options);
+    }
+    if (const toml::node* node = root.get("storage")) {
+      if (const toml::table* table = Table(*node, "storage")) ReadStorage(*table, options);
     }
     if (const toml::node* node = root.get("auth")) {
       if (const toml::table* table = Table(*node, "auth")) ReadAuth(*table, options);
@@ -297,6 +303,35 @@ class Reader {
       Problem(table, "key \"auth.tokens_file\" is missing; `reverb token new` creates such a file");
     }
     options->auth = std::move(auth);
+  }
+
+  void ReadStorage(const toml::table& table, ServerOptions* options) {
+    CheckKeys(table, "storage.", {"path", "memory_limit", "disk_limit"}, "");
+    StorageOptions storage;
+    if (const toml::node* node = table.get("path")) {
+      const std::string what = "a folder on a fast disk, such as \"/nvme/replay\"";
+      const auto path = String(*node, "storage.path", what);
+      if (path && path->empty()) Expected(*node, "storage.path", what);
+      storage.path = path.value_or("");
+    }
+    const auto limit = [&](const char* name) -> std::optional<int64_t> {
+      const toml::node* const node = table.get(name);
+      if (node == nullptr) return std::nullopt;
+      const std::string key = std::string("storage.") + name;
+      const std::optional<int64_t> bytes = Bytes(*node, key);
+      if (bytes && *bytes == 0) Expected(*node, key, "a size above 0");
+      return bytes;
+    };
+    storage.memory_limit = limit("memory_limit").value_or(0);
+    storage.disk_limit = limit("disk_limit");
+    // A section without any key is like none, so that the file that shows every key can have it.
+    if (table.empty()) return;
+    for (const char* const name : {"path", "memory_limit"}) {
+      if (table.contains(name)) continue;
+      Problem(table, std::string("key \"storage.") + name +
+                         "\" is missing; the disk tier needs a folder and how much data stays in memory");
+    }
+    options->storage = std::move(storage);
   }
 
   // Reads the path of a file.

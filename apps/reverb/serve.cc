@@ -49,6 +49,9 @@ struct ServeOptions {
   std::optional<std::string> host;
   std::optional<int> port;
   std::optional<std::string> max_bytes;
+  std::optional<std::string> storage_path;
+  std::optional<std::string> storage_memory_limit;
+  std::optional<std::string> storage_disk_limit;
   std::optional<std::string> checkpoint;
   std::optional<std::string> checkpoint_every;
   bool checkpoint_on_stop = false;
@@ -82,6 +85,38 @@ Status ApplyLogFlags(const ServeOptions& flags, LogSettings* log) {
   }
   if (flags.log_level) {
     REVERB_ASSIGN_OR_RETURN(log->level, ParseLogLevel(*flags.log_level));
+  }
+  return Status::Ok();
+}
+
+// Reads the flags of the disk tier, which replace what the file says.
+Status GatherStorage(const ServeOptions& flags, ServerOptions* options) {
+  if (flags.storage_path) {
+    if (!options->storage) options->storage.emplace();
+    options->storage->path = *flags.storage_path;
+  }
+  for (const auto& [name, flag] : {std::pair("--storage-memory-limit", &flags.storage_memory_limit),
+                                   std::pair("--storage-disk-limit", &flags.storage_disk_limit)}) {
+    if (!*flag) continue;
+    if (!options->storage) {
+      return Status::InvalidArgument(std::string(name) + " needs --storage-path, or [storage] in the file");
+    }
+    const Result<int64_t> bytes = ParseBytes(**flag);
+    if (!bytes.ok())
+      return Status::InvalidArgument(std::string(name) + ": " + std::string(bytes.status().message()));
+    if (*bytes == 0) {
+      return Status::InvalidArgument(std::string(name) + ": " + Quote(**flag) +
+                                     " is no limit; give a size above 0");
+    }
+    if (flag == &flags.storage_memory_limit) {
+      options->storage->memory_limit = *bytes;
+    } else {
+      options->storage->disk_limit = *bytes;
+    }
+  }
+  if (options->storage && options->storage->memory_limit == 0) {
+    return Status::InvalidArgument(
+        "--storage-path needs --storage-memory-limit: how much data stays in memory, such as 16GiB");
   }
   return Status::Ok();
 }
@@ -160,6 +195,7 @@ Result<ServeSettings> Gather(const ServeOptions& flags) {
     }
     options.store.max_bytes = *bytes;
   }
+  REVERB_RETURN_IF_ERROR(GatherStorage(flags, &options));
   REVERB_RETURN_IF_ERROR(GatherCheckpoint(flags, &options));
   GatherSecurity(flags, &options);
   // An IPv6 address without its brackets.
@@ -241,6 +277,13 @@ std::string Describe(const ServerOptions& options, const Paint& paint) {
   if (options.store.max_bytes) {
     text += "  at most " + ShowBytes(*options.store.max_bytes) + " of data; then " +
             (options.store.evict_when_full ? "inserts evict items" : "inserts wait") + "\n";
+  }
+  if (options.storage) {
+    text += "  " + ShowBytes(options.storage->memory_limit) + " of data in memory; the rest in " +
+            ShowName(options.storage->path, 1000) +
+            (options.storage->disk_limit ? ", in files of at most " + ShowBytes(*options.storage->disk_limit)
+                                         : "") +
+            "\n";
   }
   if (options.checkpoint) {
     std::string when = "when asked for";
@@ -536,6 +579,16 @@ Command AddServe(CLI::App* program) {
   app->add_option("--max-bytes", flags->max_bytes,
                   "Bound on the data of all tables, such as 4GiB; above it inserts wait")
       ->type_name("SIZE");
+  app->add_option(
+         "--storage-path", flags->storage_path,
+         "A folder on a fast disk: data that was not used lately moves there, and back when it is sampled")
+      ->type_name("PATH");
+  app->add_option("--storage-memory-limit", flags->storage_memory_limit,
+                  "With --storage-path: how much data stays in memory, such as 16GiB")
+      ->type_name("SIZE");
+  app->add_option("--storage-disk-limit", flags->storage_disk_limit,
+                  "With --storage-path: how much space the files may take (default: 80 % of the free space)")
+      ->type_name("SIZE");
   app->add_option("--checkpoint", flags->checkpoint,
                   "A folder for checkpoints: loads the latest one, and lets clients request new ones")
       ->type_name("PATH");
@@ -577,7 +630,8 @@ Command AddServe(CLI::App* program) {
       "\n"
       "SIGTERM and SIGINT stop the server cleanly: waiting calls end with an error, and it exits with 0. A\n"
       "second signal ends it immediately. Data that is not in a checkpoint is lost. SIGHUP makes it read\n"
-      "[log] of the configuration file, certificates and tokens again; if its terminal was closed, it stops. Signals that were "
+      "[log] of the configuration file, certificates and tokens again; if its terminal was closed, it stops. "
+      "Signals that were "
       "ignored\n"
       "at the start stay ignored, such as SIGHUP under nohup.");
   return {app, [flags] { return Serve(*flags); }};

@@ -68,6 +68,8 @@ struct ServerOptions {
   std::vector<TableOptions> tables = {};
   std::vector<RowTableOptions> row_tables = {};
   StoreOptions store = {};
+  // Keeps part of the data on disk; absent: all data is in memory.
+  std::optional<StorageOptions> storage = {};
   // The address to listen on. Port 0 picks a free port; absent: serves this process only. "[::]" means all
   // interfaces.
   std::string host = "[::]";

@@ -135,6 +135,7 @@ class Server:
         tokens_file: str = "",
         trust_same_user: bool = False,
         strict: bool = False,
+        storage: tuple[str, int, int | None] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None: ...
     @property

@@ -26,6 +26,7 @@ from reverb import (
 from reverb.client import Client
 from reverb.rows import RowTable
 from reverb.security import ServerTls, _server_tls
+from reverb.storage import Storage, _storage
 
 __all__ = ["Server", "Table", "TableExtensionBase"]
 
@@ -285,6 +286,7 @@ class Server:
         tokens_file: str | os.PathLike[str] | None = None,
         trust_same_user: bool = False,
         strict: bool = False,
+        storage: Storage | None = None,
     ) -> None:
         """ValueError without tables, for duplicate names, and if the port is taken.
 
@@ -317,6 +319,7 @@ class Server:
             trust_same_user: processes of this host and user have all rights without a token.
             strict: RuntimeError if other machines could use or overhear the server: listen on "localhost", or give it
                 tokens (or `client_ca`) and TLS.
+            storage: keep part of the data on disk: reverb.Storage(path, memory_limit=…); None: all data is in memory.
         """
         if local not in (True, False, "any user"):
             raise ValueError(f'local must be True, False or "any user", got {local!r}')
@@ -354,6 +357,7 @@ class Server:
                 tokens_file="" if tokens_file is None else os.path.abspath(tokens_file),
                 trust_same_user=bool(trust_same_user),
                 strict=bool(strict),
+                storage=_storage(storage),
                 progress=progress,
             )
 

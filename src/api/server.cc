@@ -106,6 +106,16 @@ Result<Server> Server::Start(ServerOptions options) {
   inner.store.max_bytes = options.store.max_bytes;
   inner.store.policy =
       options.store.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock;
+  if (options.storage) {
+    inner.storage = {.path = std::move(options.storage->path),
+                     .memory_limit = options.storage->memory_limit,
+                     .disk_limit = options.storage->disk_limit.value_or(0)};
+    if (options.storage->disk_limit && *options.storage->disk_limit < 1) {
+      return Status::InvalidArgument("storage: disk_limit is " +
+                                     std::to_string(*options.storage->disk_limit) +
+                                     "; give the bytes that the files may take, or leave it out");
+    }
+  }
   inner.limits = ToServiceLimits(options.limits);
   if (options.keepalive_timeout && *options.keepalive_timeout < std::chrono::seconds(1)) {
     return Status::InvalidArgument("keepalive_timeout (" +

@@ -85,6 +85,12 @@ ServerInfo SumOf(const std::vector<ServerInfo>& servers) {
     // Unbounded if one of them is.
     sum.max_bytes =
         sum.max_bytes && more.max_bytes ? std::optional(*sum.max_bytes + *more.max_bytes) : std::nullopt;
+    const auto add = [&](auto limit) {
+      if (more.*limit) sum.*limit = (sum.*limit).value_or(0) + *(more.*limit);
+    };
+    add(&ServerInfo::storage_memory_limit);
+    add(&ServerInfo::storage_disk_limit);
+    if (sum.storage_error.empty()) sum.storage_error = more.storage_error;
     sum.waiters.insert(sum.waiters.end(), more.waiters.begin(), more.waiters.end());
     for (const TableInfo& table : more.tables) {
       const auto same = std::ranges::find(sum.tables, table.name, &TableInfo::name);
