@@ -25,7 +25,9 @@ FOLDERS = {
     "include/reverb": [],
     "src/base": ["include/reverb"],
     "src/tensor": ["src/base", "include/reverb"],
-    "src/core": ["src/tensor", "src/base", "include/reverb"],
+    # The disk tier: payloads of chunks in files.
+    "src/storage": ["src/tensor", "src/base", "include/reverb"],
+    "src/core": ["src/storage", "src/tensor", "src/base", "include/reverb"],
     "src/checkpoint": ["src/core", "src/tensor", "src/base", "include/reverb"],
     "src/transport": ["src/tensor", "src/base", "include/reverb"],
     "src/transport/inproc": ["src/transport", "src/base"],
@@ -48,6 +50,7 @@ FOLDERS = {
         "src/transport/grpc",
         "src/checkpoint",
         "src/core",
+        "src/storage",
         "src/base",
         "include/reverb",
     ],

@@ -237,8 +237,13 @@ std::string ServerSummary(const std::string& address, const Snapshot& now, const
     const std::string of = " of " + ShowBytes(*info.max_bytes) + Format(" (%.0f %%)", share * 100);
     page += share > 0.9 ? paint.Yellow(of) : of;
   }
-  return page + " of data in " + ShowCount(info.live_chunks, "chunk") + "\n" +
-         MemorySummary(info.memory, paint);
+  page += " of data in " + ShowCount(info.live_chunks, "chunk");
+  if (info.storage_memory_limit) {
+    page += "; " + ShowBytes(info.storage_memory_bytes) + " in memory, " +
+            ShowBytes(info.storage_disk_bytes) + " on disk";
+    if (!info.storage_error.empty()) page += "\n" + paint.Red(ShowName(info.storage_error, 200));
+  }
+  return page + "\n" + MemorySummary(info.memory, paint);
 }
 
 std::string TableDetail(const TableInfo& table, const std::vector<WaiterInfo>& waiters, const Paint& paint) {

@@ -49,6 +49,16 @@ struct ServerInfo {
   int64_t stored_bytes = 0;          // memory of the chunks that items and rows refer to, each counted once
   std::optional<int64_t> max_bytes;  // bound on stored_bytes; absent = none
   MemoryInfo memory = {};
+  // With ServerOptions::storage: the data that can leave the memory, the data on disk, the files, and their limits.
+  int64_t storage_memory_bytes = 0;
+  std::optional<int64_t> storage_memory_limit;  // absent = all data is in memory
+  int64_t storage_disk_bytes = 0;
+  int64_t storage_file_bytes = 0;
+  std::optional<int64_t> storage_disk_limit;
+  int64_t storage_written_bytes = 0;  // since the start; storage_read_bytes likewise
+  int64_t storage_read_bytes = 0;
+  int64_t storage_lost_chunks = 0;  // whose data could not be read: the items that used them were deleted
+  std::string storage_error;        // why data cannot be moved to disk; empty: it can
   // The present time and the start time by the server's clock, since the Unix epoch. 0 = unknown.
   int64_t now_nanos = 0;
   int64_t started_nanos = 0;

@@ -138,6 +138,7 @@ class Server:
         strict: bool = False,
         admin: str = "",
         admin_hosts: Sequence[str] = [],
+        storage: tuple[str, int | None, int | None] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None: ...
     @property

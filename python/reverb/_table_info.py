@@ -44,6 +44,13 @@ def _reason(number: int) -> str:
     return reverb_types.WAIT_REASONS[number] if number < len(reverb_types.WAIT_REASONS) else "unknown"
 
 
+def _storage_info(info: dict[str, Any]) -> reverb_types.StorageInfo | None:
+    if info["storage_memory_limit"] is None:
+        return None
+    names = [field.name for field in dataclasses.fields(reverb_types.StorageInfo)]
+    return reverb_types.StorageInfo(**{name: info["storage_" + name] for name in names})
+
+
 def server_info_from_native(info: dict[str, Any]) -> reverb_types.ServerInfo:
     """Returns the public value."""
     return reverb_types.ServerInfo(
@@ -53,6 +60,7 @@ def server_info_from_native(info: dict[str, Any]) -> reverb_types.ServerInfo:
         live_bytes=info["live_bytes"],
         max_bytes=info["max_bytes"],
         memory=info["memory"],
+        storage=_storage_info(info),
         chunks=info["live_chunks"],
         local_path=info["local_path"],
         waiters=[

@@ -26,6 +26,7 @@ from reverb import (
 from reverb.client import Client
 from reverb.rows import RowTable
 from reverb.security import ServerTls, _server_tls
+from reverb.storage import Storage, _storage
 
 __all__ = ["Server", "Table", "TableExtensionBase"]
 
@@ -294,6 +295,7 @@ class Server:
         strict: bool = False,
         admin: str | None = None,
         admin_hosts: Sequence[str] = (),
+        storage: Storage | None = None,
     ) -> None:
         """ValueError without tables, for duplicate names, and if the port is taken.
 
@@ -334,6 +336,7 @@ class Server:
                 "127.0.0.1:8001"; port 0 for any that is free, see `admin_address`. None: there is none.
             admin_hosts: names by which browsers and scrapers reach the admin port, besides localhost, the host of
                 `admin` and IP addresses; requests for other names are refused.
+            storage: keep part of the data on disk: reverb.Storage(path); None: all data is in memory.
         """
         if local not in (True, False, "any user"):
             raise ValueError(f'local must be True, False or "any user", got {local!r}')
@@ -374,6 +377,7 @@ class Server:
                 strict=bool(strict),
                 admin=admin or "",
                 admin_hosts=_names("admin_hosts", admin_hosts),
+                storage=_storage(storage),
                 progress=progress,
             )
 

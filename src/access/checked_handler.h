@@ -56,6 +56,7 @@ class CheckedHandler final : public RequestHandler {
   Status RemoveTable(std::string_view table) override;
   Status ChangeTable(const ChangeTableRequest& request) override;
   Result<InspectReply> Inspect(const InspectRequest& request) override;
+  bool inspect_may_block() const override { return handler_->inspect_may_block(); }
   Result<std::string> Checkpoint() override;
   Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request) override;
   std::shared_ptr<PendingCall> StartRows(RowsRequest request, const RowsDone& done) override;

@@ -91,6 +91,12 @@ ServerInfo SumOf(const std::vector<ServerInfo>& servers) {
     const std::optional<int64_t> limit = sum.memory.limit;
     AddNumbers(more.memory, &sum.memory);
     sum.memory.limit = limit;
+    const auto add = [&](auto member) {
+      if (more.*member) sum.*member = (sum.*member).value_or(0) + *(more.*member);
+    };
+    add(&ServerInfo::storage_memory_limit);
+    add(&ServerInfo::storage_disk_limit);
+    if (sum.storage_error.empty()) sum.storage_error = more.storage_error;
     sum.waiters.insert(sum.waiters.end(), more.waiters.begin(), more.waiters.end());
     for (const TableInfo& table : more.tables) {
       const auto same = std::ranges::find(sum.tables, table.name, &TableInfo::name);

@@ -65,6 +65,27 @@ class RandomAccessFile {
   virtual uint64_t size() const = 0;
 };
 
+// A file of fixed size that is written and read in whole blocks, past the page cache where the file system
+// supports that. Not durable: for data that nobody needs after a crash. Threads: may be used concurrently, but
+// not for overlapping ranges of which one is written.
+class BlockFile {
+ public:
+  // Offsets, sizes and addresses of memory are multiples of this.
+  static constexpr size_t kBlockBytes = 4096;
+
+  BlockFile() = default;
+  BlockFile(const BlockFile&) = delete;
+  BlockFile& operator=(const BlockFile&) = delete;
+  virtual ~BlockFile() = default;
+
+  virtual Status Write(uint64_t offset, std::span<const uint8_t> bytes) = 0;
+  // Reads all of `out`; fails if the file ends before.
+  virtual Status Read(uint64_t offset, std::span<uint8_t> out) const = 0;
+  // Returns a descriptor for reads past the page cache that the caller submits itself; -1 = use Read().
+  virtual int descriptor() const { return -1; }
+  virtual const std::string& path() const = 0;
+};
+
 // A lock that is held until this object is destroyed, or until this process and all processes forked from it
 // while the lock was held have ended.
 class FileLock {
@@ -88,6 +109,12 @@ class FileSystem {
   virtual Result<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path, OpenMode mode) = 0;
   // Returns FAILED_PRECONDITION for anything but a regular file, as does MapFile().
   virtual Result<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string& path) = 0;
+  // Creates a file of `size` bytes, a multiple of BlockFile::kBlockBytes, and reserves their space. Returns
+  // ALREADY_EXISTS if the name is taken.
+  virtual Result<std::unique_ptr<BlockFile>> NewBlockFile(const std::string& path, uint64_t size) {
+    (void)size;
+    return Status(StatusCode::kUnimplemented, "cannot create \"" + path + "\": no block files here");
+  }
   // Maps the file's bytes without copying them. They stay valid as long as the Buffer or a slice of it
   // exists, even if the file is removed. The file must not be truncated: accessing bytes past its end kills
   // the process.

@@ -57,6 +57,8 @@ struct CheckpointWriter::Attempt {
   std::set<uint64_t> victim_pages;  // page files to be emptied
   PageEncoder encoder;
   std::vector<ChunkPlace> item_places;
+  absl::flat_hash_map<const Chunk*, ChunkRef>
+      fetched;  // by tiered chunk: its data, read for the current page
   std::chrono::steady_clock::time_point next_progress = std::chrono::steady_clock::now() + kProgressInterval;
 
   // Logs how far a long write has come.
@@ -369,6 +371,8 @@ Result<CheckpointWriter::Page> CheckpointWriter::WritePage(const TableSnapshot& 
   fresh.chunks = std::make_shared<std::vector<Place>>();
   attempt->LogProgress(options_.root);
   attempt->encoder.Begin(page * kSlotsPerPage);
+  attempt->fetched.clear();
+  REVERB_RETURN_IF_ERROR(FetchPage(table, page, attempt));
   Status status;
   ForEachItem(table, page, [&](size_t slot, const SlotRecord& record) {
     if (!status.ok()) return;
@@ -394,6 +398,40 @@ Result<CheckpointWriter::Page> CheckpointWriter::WritePage(const TableSnapshot& 
   return fresh;
 }
 
+// Reads the first of the page's data that is on disk together.
+Status CheckpointWriter::FetchPage(const TableSnapshot& table, size_t page, Attempt* attempt) {
+  constexpr int64_t kMaxFetchedBytes = int64_t{64} << 20;
+  std::vector<ChunkRef> chunks;
+  int64_t bytes = 0;
+  ForEachItem(table, page, [&](size_t, const SlotRecord& record) {
+    Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
+      if (!chunk->is_tiered() || bytes > kMaxFetchedBytes || attempt->places.contains(chunk->id())) return;
+      const auto known = places_.find(chunk->id());
+      if (known != places_.end() && !segments_[known->second.segment]->is_victim) return;
+      if (!attempt->fetched.try_emplace(chunk).second) return;
+      chunks.push_back(ChunkRef::Share(chunk));
+      bytes += chunk->bytes();
+    });
+  });
+  if (chunks.empty()) return Status::Ok();
+  PayloadTier* const tier = chunks.front()->tiered().tier;
+  std::vector<Result<ChunkRef>> fetched = tier->FetchAndWait(chunks);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    REVERB_ASSIGN_OR_RETURN(attempt->fetched[chunks[i].get()], std::move(fetched[i]));
+  }
+  return Status::Ok();
+}
+
+Result<ChunkRef> CheckpointWriter::ResidentForm(const Chunk& chunk, Attempt* attempt) {
+  if (const auto found = attempt->fetched.find(&chunk); found != attempt->fetched.end()) {
+    ChunkRef resident = std::move(found->second);
+    attempt->fetched.erase(found);
+    return resident;
+  }
+  Chunk* const tiered = const_cast<Chunk*>(&chunk);
+  return std::move(tiered->tiered().tier->FetchAndWait({ChunkRef::Share(tiered)}).front());
+}
+
 ChunkPlace CheckpointWriter::NameOf(const Place& place, const Attempt& attempt) const {
   if ((place.segment & kOfAttempt) != 0) {
     return {attempt.writers[place.segment & ~kOfAttempt]->number(), place.ordinal};
@@ -417,7 +455,12 @@ Result<CheckpointWriter::Place> CheckpointWriter::WriteChunk(const Chunk& chunk,
     attempt->chunks_index = static_cast<uint32_t>(attempt->writers.size() - 1);
   }
   entry->second = {attempt->chunks_index | kOfAttempt, attempt->chunks->count()};
-  REVERB_RETURN_IF_ERROR(attempt->chunks->AddChunk(chunk));
+  if (chunk.is_tiered()) {
+    REVERB_ASSIGN_OR_RETURN(const ChunkRef resident, ResidentForm(chunk, attempt));
+    REVERB_RETURN_IF_ERROR(attempt->chunks->AddChunk(*resident));
+  } else {
+    REVERB_RETURN_IF_ERROR(attempt->chunks->AddChunk(chunk));
+  }
   const auto payload_size = static_cast<uint32_t>(chunk.header().payload_size());
   attempt->live_bytes[attempt->chunks_index] += payload_size;
   attempt->payload_sizes[attempt->chunks_index].push_back(payload_size);

@@ -123,6 +123,9 @@ class CheckpointWriter {
   Status WriteTables(const Snapshot& snapshot, Attempt* attempt);
   Status WriteTable(const TableSnapshot& table, Attempt* attempt);
   Result<Place> WriteChunk(const Chunk& chunk, Attempt* attempt);
+  // With a disk tier: reads data of the page that is to be written; returns the data of one chunk.
+  Status FetchPage(const TableSnapshot& table, size_t page, Attempt* attempt);
+  Result<ChunkRef> ResidentForm(const Chunk& chunk, Attempt* attempt);
   ChunkPlace NameOf(const Place& place, const Attempt& attempt) const;
   // Writes one page, and those of its chunks that are not yet written.
   Result<Page> WritePage(const TableSnapshot& table, size_t page, Attempt* attempt);

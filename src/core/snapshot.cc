@@ -20,7 +20,8 @@ void RetiredSlots::DropItemRefs() {
     Trajectory::ForEachChunk(slots_[i].trajectory, [&](Chunk* chunk) {
       if (!chunk->DropItemRef() || !is_parked_) return;
       ledger_ = chunk->ledger();
-      parked_bytes_ += chunk->bytes();
+      parked_bytes_ += chunk->own_bytes();
+      if (chunk->is_tiered()) chunk->tiered().tier->OnParked(chunk);
     });
   }
   if (parked_bytes_ != 0) ledger_->CountParked(parked_bytes_);
@@ -60,7 +61,10 @@ bool SnapshotParking::Park(Trajectory* trajectory, size_t page, int64_t unstored
     if (lot->second.IsReleased(page)) continue;
     ParkedPage& parked = lot->second.pages[page];
     if (unstored_bytes > 0) {
-      Trajectory::ForEachChunk(trajectory->handle(), [&](Chunk* chunk) { parked.ledger = chunk->ledger(); });
+      Trajectory::ForEachChunk(trajectory->handle(), [&](Chunk* chunk) {
+        parked.ledger = chunk->ledger();
+        if (chunk->is_tiered()) chunk->tiered().tier->OnParked(chunk);
+      });
       parked.ledger->CountParked(unstored_bytes);
       parked.bytes += unstored_bytes;
     }

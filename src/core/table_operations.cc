@@ -95,14 +95,17 @@ void ConcurrentTable::StoreNextItem(Operation* op, int64_t wall_nanos, Round* ro
 
 WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
   ChunkStore& store = *environment_.store;
+  int64_t evicted = 0;
   for (bool registered = false;;) {
     int64_t more = 0;
     item.trajectory.ForEachChunk([&](const Chunk* chunk) {
       if (!chunk->is_stored()) more += chunk->bytes();
     });
     if (store.HasRoomFor(more)) return WaitReason::kNone;
-    if (MayEvictFor(more)) {
+    if (MayEvictFor(more, evicted)) {
+      const int64_t before = state_->referenced_bytes();
       state_->EvictOne(&round->effects);
+      evicted += std::max<int64_t>(before - state_->referenced_bytes(), 1);
       continue;
     }
     if (registered) return WaitReason::kMemory;
@@ -112,7 +115,7 @@ WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
   }
 }
 
-bool ConcurrentTable::MayEvictFor(int64_t more) const {
+bool ConcurrentTable::MayEvictFor(int64_t more, int64_t evicted) const {
   const ChunkStore& store = *environment_.store;
   // A full table would evict for this item anyway. With kEvict any table evicts, unless the data of other
   // tables alone leaves no room. (Shared chunks make that sum too optimistic, never too strict.)
@@ -120,6 +123,10 @@ bool ConcurrentTable::MayEvictFor(int64_t more) const {
   if (state_->size() == 0) return false;
   const int64_t own = state_->referenced_bytes();
   if (!store.HasRoomInBound(more)) return store.stored_bytes() - own + more <= *store.options().max_bytes;
+  if (const ChunkTier* const tier = store.tier(); tier != nullptr && tier->holds_memory()) {
+    // The tier makes room. If it cannot, evicting frees memory, or space on the disk that the tier then uses.
+    return tier->is_failing() && evicted <= 2 * more;
+  }
   const MemoryBudget::Usage usage = store.budget().usage();
   const int64_t missing = usage.kept() + more - store.budget().shares().kept;
   if (own < missing) return false;
@@ -343,17 +350,7 @@ Status ConcurrentTable::TimeoutError(const Operation& op) const {
     text += "; items that are leased: " + std::to_string(state_->num_leased());
   }
   if (op.wait_reason == WaitReason::kMemory) {
-    const ChunkStore& store = *environment_.store;
-    if (store.options().max_bytes) {
-      text += "; stored " + std::to_string(store.stored_bytes()) + " of max_bytes " +
-              std::to_string(*store.options().max_bytes);
-    }
-    if (const MemoryBudget& budget = store.budget(); budget.limit()) {
-      const MemoryBudget::Usage usage = budget.usage();
-      text += "; kept " + std::to_string(usage.kept()) + " of the " + std::to_string(budget.shares().kept) +
-              " bytes for items in memory_limit " + std::to_string(*budget.limit());
-      if (usage.parked > 0) text += ", " + std::to_string(usage.parked) + " of them for a checkpoint";
-    }
+    text += environment_.store->DescribeRoom();
   }
   if (op.wait_reason == WaitReason::kQueued) {
     const WaitQueue& queue = is_insert ? inserts_ : samples_;

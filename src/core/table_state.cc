@@ -230,7 +230,7 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
   int64_t unstored_bytes = 0;
   slices_bytes_ -= Trajectory::MemoryBytes(record.trajectory);
   Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
-    if (chunk->DropItemRef()) unstored_bytes += chunk->bytes();
+    if (chunk->DropItemRef()) unstored_bytes += chunk->own_bytes();
     referenced_bytes_ -= chunk->bytes();
     if (episodes_.Decrement(chunk->header().episode_id())) ++counts_.num_deleted_episodes;
   });

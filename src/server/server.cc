@@ -49,6 +49,15 @@ OnDemandSource* WriterSource() {
   return &source;
 }
 
+Result<ChunkTierPtr> OpenStorage(ChunkTier::Options options, PayloadSource* source, FileSystem* fs) {
+  if (options.disk_limit == 0 && !options.path.empty()) {
+    REVERB_RETURN_IF_ERROR(fs->CreateDir(options.path, FileSystem::Parents::kCreateMissing));
+    REVERB_ASSIGN_OR_RETURN(const uint64_t free, fs->GetFreeSpace(options.path));
+    options.disk_limit = static_cast<int64_t>(free / 10 * 8);
+  }
+  return ChunkTier::Open(fs, options, source);
+}
+
 }  // namespace
 
 std::string DefaultServerName() { return "reverb " REVERB_VERSION; }
@@ -57,7 +66,12 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
   std::unique_ptr<ServerImpl> server(new ServerImpl());
   // Clients on this host read the chunks in place.
   if (options.local) options.store.payload_source = ProcessSharedMemory();
-  server->store_ = std::make_shared<ChunkStore>(options.store, options.clock);
+  ChunkTierPtr tier;
+  if (options.storage) {
+    REVERB_ASSIGN_OR_RETURN(
+        tier, OpenStorage(*std::move(options.storage), options.store.payload_source, options.fs));
+  }
+  server->store_ = std::make_shared<ChunkStore>(options.store, options.clock, std::move(tier));
   const ConcurrentTable::Environment environment{.store = server->store_, .clock = options.clock};
   LoadedServer loaded;
   if (options.checkpoint) REVERB_RETURN_IF_ERROR(options.checkpoint->Validate());

@@ -125,6 +125,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   Status RemoveTable(std::string_view table) override;
   Status ChangeTable(const ChangeTableRequest& request) override;
   Result<InspectReply> Inspect(const InspectRequest& request) override;
+  bool inspect_may_block() const override { return options_.store->tier() != nullptr; }
   Result<std::string> Checkpoint() override;
   std::shared_ptr<PendingCall> StartRows(RowsRequest request, const RowsDone& done) override;
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "core/fetch_samples.h"
 #include "service/sample_stream_session.h"
 #include "service/service.h"
 #include "service/service_change.h"
@@ -84,6 +85,18 @@ Result<ServerInfo> Service::Info() {
       .replies = memory.replies,
       .index = memory.index,
       .sessions = memory.sessions};
+  if (const ChunkTier* const tier = options_.store->tier(); tier != nullptr) {
+    const ChunkTier::Stats storage = tier->stats();
+    info.storage_memory_bytes = storage.memory_bytes;
+    info.storage_memory_limit = tier->options().memory_limit;
+    info.storage_disk_bytes = storage.disk_bytes;
+    info.storage_file_bytes = storage.file_bytes;
+    info.storage_disk_limit = tier->options().disk_limit;
+    info.storage_written_bytes = storage.written_bytes;
+    info.storage_read_bytes = storage.read_bytes;
+    info.storage_lost_chunks = storage.lost_chunks;
+    info.storage_error = storage.error;
+  }
   info.now_nanos = options_.clock->WallNanos();
   info.started_nanos = started_nanos_;
   info.waiters = Waiters(info.tables);
@@ -247,6 +260,11 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
     } else if (is_last) {
       reply.next_cursor = 0;
       is_full = true;
+    }
+    if (ChunkTier* const tier = store().tier(); tier != nullptr) {
+      FetchedSamples fetched = FetchSamplesAndWait(tier, table, std::move(items));
+      REVERB_RETURN_IF_ERROR(fetched.status);
+      items = std::move(fetched.samples);
     }
     for (Sample& item : items) {
       item.table_size = size;

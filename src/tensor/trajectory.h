@@ -89,6 +89,26 @@ class Trajectory {
            handle_.length == other.handle_.length && handle_.offset == other.handle_.offset + step;
   }
 
+  // Returns the same rows of other chunks: replace(chunk) returns the one for each distinct chunk, with the same
+  // header. RESOURCE_EXHAUSTED if there is no memory.
+  template <typename F>
+  Result<Trajectory> WithChunks(F&& replace) const {
+    if (empty()) return Trajectory();
+    if (!IsBlock(handle_)) {
+      ChunkRef chunk = replace(reinterpret_cast<Chunk*>(handle_.bits));
+      TrajectoryHandle handle = handle_;
+      handle.bits = reinterpret_cast<uintptr_t>(chunk.Release());
+      return Trajectory(handle);
+    }
+    REVERB_ASSIGN_OR_RETURN(Trajectory copy, CopyBlock());
+    Block* const from = block(handle_);
+    Block* const to = block(copy.handle_);
+    for (uint32_t i = 0; i < from->num_chunks; ++i) {
+      to->chunks()[i] = replace(from->chunks()[i]).Release();
+    }
+    return copy;
+  }
+
   // Raw handles: Adopt() takes over a reference, Share() adds one, Release() gives one up.
   static Trajectory Adopt(const TrajectoryHandle& handle) { return Trajectory(handle); }
   static Trajectory Share(const TrajectoryHandle& handle) {
@@ -234,6 +254,8 @@ class Trajectory {
     }
   }
   static void DestroyBlock(Block* block);
+  // Returns a copy with a block of its own, whose chunks the caller must set. REQUIRES: IsBlock(handle_).
+  Result<Trajectory> CopyBlock() const;
 
   TrajectoryHandle handle_;
 };

@@ -240,6 +240,8 @@ class RequestHandler {
   virtual Status RemoveTable(std::string_view table) = 0;
   virtual Status ChangeTable(const ChangeTableRequest& request) = 0;
   virtual Result<InspectReply> Inspect(const InspectRequest& request) = 0;
+  // Returns whether Inspect() may have to wait for a disk: it is then called on a thread of its own.
+  virtual bool inspect_may_block() const { return false; }
   virtual Result<std::string> Checkpoint() = 0;
   virtual Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request) = 0;
 

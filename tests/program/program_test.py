@@ -26,13 +26,14 @@ from suite_notify import Notify
 from suite_rows import RowTables
 from suite_serve import Config, Serve
 from suite_shells import Shells
+from suite_storage import Storage
 from suite_tables import Tables
 from suite_top import Top
 from suite_usage import Pages, Usage
 
 __all__ = [
     "Access", "AdminAccess", "AdminPort", "Bench", "Change", "Checkpoints", "Config", "Doctor", "Info", "Items", "Logs", "Memory", "MemoryLimit", "Notify", "Pages",
-    "Reload", "RowTables", "Serve", "Shells", "Tables", "Top", "Usage", "Watch",
+    "Reload", "RowTables", "Serve", "Shells", "Storage", "Tables", "Top", "Usage", "Watch",
 ]  # fmt: skip
 
 

@@ -34,8 +34,8 @@ class FakeFileSystem final : public internal::FileSystem {
   // With this seed, a crash deterministically loses everything that may be lost.
   static constexpr uint64_t kLoseAll = 0;
 
-  // The operations that a fault counts. Writes: opening for writing, each call on a WritableFile, and calls
-  // that change or sync a directory. Reads: all others.
+  // The operations that a fault counts. Writes: opening for writing, each call on a WritableFile, writes to a
+  // BlockFile, and calls that change or sync a directory. Reads: all others.
   enum class Kind { kWrite, kRead, kAny };
   struct Fault {
     Kind kind = Kind::kWrite;
@@ -72,6 +72,8 @@ class FakeFileSystem final : public internal::FileSystem {
   Result<std::unique_ptr<internal::WritableFile>> NewWritableFile(const std::string& path,
                                                                   OpenMode mode) override;
   Result<std::unique_ptr<internal::RandomAccessFile>> NewRandomAccessFile(const std::string& path) override;
+  // Its writes are durable at once.
+  Result<std::unique_ptr<internal::BlockFile>> NewBlockFile(const std::string& path, uint64_t size) override;
   Result<internal::Buffer> MapFile(const std::string& path) override;
   Result<std::vector<std::string>> ListDir(const std::string& path) override;
   Status CreateDir(const std::string& path, Parents parents) override;
@@ -94,6 +96,7 @@ class FakeFileSystem final : public internal::FileSystem {
  private:
   class Writer;
   class Reader;
+  class Blocks;
   struct Node;
   using NodePtr = std::shared_ptr<Node>;
   using Names = std::map<std::string, NodePtr>;

@@ -254,6 +254,7 @@ Status RowState::RestoreRow(SavedRow row) {
   }
   by_key_.insert(row.slot);
   for (SavedRowPart& part : row.parts) {
+    if (part.chunk->is_tiered()) REVERB_RETURN_IF_ERROR(part.chunk->tiered().tier->Pin(part.chunk.get()));
     if (part.chunk->ledger() != nullptr) part.chunk->AddItemRef();
     counts_.bytes += part.chunk->bytes();
     to.parts.push_back({.chunk = std::move(part.chunk),

@@ -85,7 +85,9 @@ namespace {
 
 std::string Quoted(std::string_view name) { return "\"" + std::string(name) + "\""; }
 
+// The data of rows stays in memory: they are consumed soon. REQUIRES: the data is there, as that of a new row is.
 void CountStoredChunk(const ChunkRef& chunk) {
+  if (chunk->is_tiered()) static_cast<void>(chunk->tiered().tier->Pin(chunk.get()));
   if (chunk->ledger() != nullptr) chunk->AddItemRef();
 }
 

@@ -236,7 +236,7 @@ Status ServerSocket::BeginRequest(IncomingFrame* frame) {
                                  std::to_string(frame->header.method));
   }
   if (method == Method::kRows) return BeginRows(frame);
-  if (method != Method::kCheckpoint) {
+  if (!MayBlock(method, *handler_)) {
     Send(MakeReply(method, message, handler_.get()), /*notify=*/false);
     return Status::Ok();
   }
@@ -254,7 +254,7 @@ Status ServerSocket::BeginRequest(IncomingFrame* frame) {
     });
   });
   if (started) return Status::Ok();
-  return Status::Unavailable("too many checkpoints are being written, or the server is stopping");
+  return Status::Unavailable("too many calls that wait for a disk, or the server is stopping");
 }
 
 Status ServerSocket::BeginCall(const IncomingFrame& frame) {
