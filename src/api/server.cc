@@ -20,7 +20,6 @@
 #include "base/mutex.h"
 #include "base/server_registry.h"
 #include "server/server.h"
-#include "storage/chunk_tier.h"
 #include "transport/grpc/grpc_connection.h"
 #include "transport/local/endpoint.h"
 

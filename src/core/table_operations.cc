@@ -119,14 +119,16 @@ bool ConcurrentTable::MayEvictFor(int64_t more, int64_t evicted) const {
   const ChunkStore& store = *environment_.store;
   // A full table would evict for this item anyway. With kEvict any table evicts, unless the data of other
   // tables alone leaves no room. (Shared chunks make that sum too optimistic, never too strict.)
-  if (store.options().policy != MemoryPolicy::kEvict) return state_->size() >= state_->max_size();
-  if (state_->size() == 0) return false;
-  const int64_t own = state_->referenced_bytes();
-  if (!store.HasRoomInBound(more)) return store.stored_bytes() - own + more <= *store.options().max_bytes;
-  if (const ChunkTier* const tier = store.tier(); tier != nullptr && tier->holds_memory()) {
+  const bool evicts = store.options().policy == MemoryPolicy::kEvict;
+  if (state_->size() < (evicts ? 1 : state_->max_size())) return false;
+  if (const ChunkTier* const tier = store.tier();
+      tier != nullptr && tier->holds_memory() && store.HasRoomInBound(more)) {
     // The tier makes room. If it cannot, evicting frees memory, or space on the disk that the tier then uses.
     return tier->is_failing() && evicted <= 2 * more;
   }
+  if (!evicts) return true;
+  const int64_t own = state_->referenced_bytes();
+  if (!store.HasRoomInBound(more)) return store.stored_bytes() - own + more <= *store.options().max_bytes;
   const MemoryBudget::Usage usage = store.budget().usage();
   const int64_t missing = usage.kept() + more - store.budget().shares().kept;
   if (own < missing) return false;
