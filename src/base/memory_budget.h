@@ -114,6 +114,12 @@ class MemoryBudget {
   // The granules of all counters of a sum.
   int64_t max_error() const { return static_cast<int64_t>(kShards * kNumMemoryParts) << granule_shift_; }
 
+  // Returns whether `more` bytes may arrive now. Flow control comes first: see TransitLevel(). This bounds what streams
+  // that do not observe it, or very many of them, can bring at a time, so that data in transit takes the control share at
+  // most in addition to its own. False is permanent if `more` alone exceeds max_transit().
+  bool HasRoomInTransit(int64_t more) const { return transit() + more <= max_transit(); }
+  int64_t max_transit() const { return shares_.transit + shares_.control; }
+
   MemoryLevel TransitLevel() const { return LevelOf(transit(), shares_.transit); }
   MemoryLevel KeptLevel() const { return LevelOf(kept(), shares_.kept); }
 

@@ -206,7 +206,7 @@ int64_t SampleStreamSession::NextDraw() const {
     return drawn_.empty() ? std::min(to_draw_, is_whole ? to_draw_ : kMaxDraw) : 0;
   }
   // The next draw waits until the drawn samples were sent.
-  if (unclaimed_bytes_ >= window_bytes_ || HasEnough()) return 0;
+  if (unclaimed_bytes_ >= service_->WindowBytes(window_bytes_) || HasEnough()) return 0;
   if (is_whole) return to_draw_;
   int64_t fit = kFirstDraw;
   if (bytes_per_sample_ > 0) fit = static_cast<int64_t>(static_cast<double>(kReplyBytes) / bytes_per_sample_);

@@ -122,7 +122,7 @@ class SampleStreamSession final : public SampleSession,
   uint64_t unclaimed_bytes_ GUARDED_BY(mu_) = 0;  // of replies that the client has not taken yet
   // Credit that came back for the reply being sent, whose bytes are counted only after Reply() returns.
   uint64_t early_credit_ GUARDED_BY(mu_) = 0;
-  MemoryCharge reply_charge_ GUARDED_BY(mu_) = {&service_->memory(), MemoryPart::kReplies};  // being sent
+  MemoryCharge reply_charge_ GUARDED_BY(mu_) = {service_->memory(), MemoryPart::kReplies};  // being sent
 
   std::deque<SampleRequest> requests_ GUARDED_BY(mu_);  // the first is being served once table_ is set
   std::shared_ptr<ConcurrentTable> table_ GUARDED_BY(mu_);

@@ -25,6 +25,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/memory_budget.h"
 #include "base/payload_source.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
@@ -222,6 +223,8 @@ class RequestHandler {
   virtual const WireLimits& wire_limits() const = 0;
   // Returns where writers of this process should allocate payloads; null for private memory.
   virtual PayloadSource* payload_source() const { return nullptr; }
+  // Returns what messages are charged to while they are received and decoded; null: nothing. Outlives all streams.
+  virtual MemoryBudget* memory() const { return nullptr; }
 
   // An error refuses the stream; the peer is then not used. Otherwise the session may call the peer from now
   // on, even before these return.

@@ -15,9 +15,11 @@
 namespace reverb::internal {
 namespace {
 
-FrameLimits LimitsOf(const WireLimits& limits) {
+FrameLimits LimitsOf(const RequestHandler& handler) {
+  const WireLimits& limits = handler.wire_limits();
   return {.max_inline_bytes = limits.max_message_bytes,
-          .max_references = static_cast<uint32_t>(limits.max_chunks)};
+          .max_references = static_cast<uint32_t>(limits.max_chunks),
+          .memory = handler.memory()};
 }
 
 // Segments that a client may announce on one socket.
@@ -25,7 +27,7 @@ constexpr size_t kMaxClientSegments = 64;
 
 MessageSocket::Options OptionsOf(const LocalServerCore& core) {
   const WireLimits& limits = core.handler()->wire_limits();
-  return {.frames = LimitsOf(limits),
+  return {.frames = LimitsOf(*core.handler()),
           .memory = ProcessSharedMemory(),
           .max_message_bytes = limits.max_message_bytes,
           .max_sent_pinned_bytes = core.options().max_pinned_bytes,
