@@ -174,6 +174,21 @@ def test_damaged_files_cost_the_items_in_them(tmp_path, connect):
         assert COUNT - 5 < info["table"].current_size < COUNT
 
 
+def test_memory_limit_is_by_default_part_of_that_of_the_server(tmp_path):
+    storage = reverb.Storage(tmp_path / "tier", disk_limit=64 << 20)
+    with reverb.Server([make_table()], storage=storage, memory_limit=64 << 20) as server:
+        info = server.localhost_client().server_info()
+        kept = (64 << 20) // 16 * 13
+        assert info.storage.memory_limit == kept // 4 * 3
+        # More than the memory of the server.
+        insert(server.localhost_client(), range(2000))
+        info = server.localhost_client().server_info()
+        assert info.storage.disk_bytes > 0
+        assert info.stored_bytes > 2000 * SIZE
+        assert info.memory["stored"] <= kept
+        assert info.memory["used"] <= 64 << 20
+
+
 def test_a_server_without_storage_has_none(serve):
     assert serve(make_table()).localhost_client().server_info().storage is None
 
@@ -183,7 +198,7 @@ def test_a_server_without_storage_has_none(serve):
     [
         ("/tmp", TypeError, "storage must be a reverb.Storage"),
         (reverb.Storage("/tmp", memory_limit=0), ValueError, "memory_limit"),
-        (reverb.Storage("/tmp", memory_limit=None), ValueError, "memory_limit"),
+        (reverb.Storage("/tmp", memory_limit=2**60), ValueError, "memory_limit of the server"),
         (reverb.Storage("/tmp", memory_limit=1, disk_limit=-1), ValueError, "disk_limit"),
         (reverb.Storage("/proc/no/such", memory_limit=1), Exception, "/proc/no"),
     ],

@@ -152,8 +152,9 @@ void AddServer(const AdminState& state, MetricsWriter* out) {
       "reverb_memory_bytes", "gauge",
       "Memory: stored chunks that items and rows refer to; unreferenced chunks on their way in or out; "
       "resident memory of the process, which includes both.");
-  out->Add({{"part", "stored"}}, double(info.stored_bytes));
-  out->Add({{"part", "unreferenced"}}, double(std::max<int64_t>(info.live_bytes - info.stored_bytes, 0)));
+  const int64_t stored_bytes = info.storage_memory_limit ? info.memory.stored : info.stored_bytes;
+  out->Add({{"part", "stored"}}, double(stored_bytes));
+  out->Add({{"part", "unreferenced"}}, double(std::max<int64_t>(info.live_bytes - stored_bytes, 0)));
   out->Add({{"part", "resident"}}, double(state.resident_bytes));
   if (info.max_bytes) {
     out->Family("reverb_memory_limit_bytes", "gauge", "Bound of the stored bytes, max_bytes.");
@@ -178,6 +179,26 @@ void AddServer(const AdminState& state, MetricsWriter* out) {
   out->Add({{"direction", "out"}}, double(state.traffic.bytes_out));
   out->Family("reverb_errors_total", "counter", "Requests and items that were refused, by status code.");
   for (const auto& [code, count] : state.errors) out->Add({{"code", code}}, double(count));
+}
+
+void AddStorageMetrics(const ServerInfo& info, MetricsWriter* out) {
+  if (!info.storage_memory_limit) return;
+  out->Family("reverb_storage_bytes", "gauge",
+              "The disk tier: data in memory that can move to disk; data on disk; the files.");
+  out->Add({{"part", "memory"}}, double(info.storage_memory_bytes));
+  out->Add({{"part", "disk"}}, double(info.storage_disk_bytes));
+  out->Add({{"part", "files"}}, double(info.storage_file_bytes));
+  out->Family("reverb_storage_limit_bytes", "gauge", "The limits of the disk tier.");
+  out->Add({{"part", "memory"}}, double(*info.storage_memory_limit));
+  out->Add({{"part", "files"}}, double(info.storage_disk_limit.value_or(0)));
+  out->Family("reverb_storage_written_bytes_total", "counter", "Data that was moved to disk.");
+  out->Add({}, double(info.storage_written_bytes));
+  out->Family("reverb_storage_read_bytes_total", "counter", "Data that was read from disk.");
+  out->Add({}, double(info.storage_read_bytes));
+  out->Family("reverb_storage_lost_chunks_total", "counter", "Chunks whose data on disk could not be read.");
+  out->Add({}, double(info.storage_lost_chunks));
+  out->Family("reverb_storage_failing", "gauge", "Whether data cannot be moved to disk.");
+  out->Add({}, info.storage_error.empty() ? 0 : 1);
 }
 
 void AddCheckpointMetrics(const AdminState& state, MetricsWriter* out) {
@@ -333,6 +354,7 @@ void MetricsWriter::AddHistogram(const Labels& labels, const AdminHistogram& his
 std::string MetricsText(const AdminState& state) {
   MetricsWriter out;
   AddServer(state, &out);
+  AddStorageMetrics(state.info, &out);
   AddCheckpointMetrics(state, &out);
   AddTables(state, &out);
   AddRowTables(state, &out);

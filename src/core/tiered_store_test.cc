@@ -348,6 +348,138 @@ TEST_F(TieredStoreTest, SurvivesAFailureOfAnyOperation) {
   }
 }
 
+// The disk is bad all the time: of its operations, every n-th fails.
+TEST_F(TieredStoreTest, SurvivesADiskOfWhichEveryNthOperationFails) {
+  for (const auto kind : {FakeFileSystem::Kind::kWrite, FakeFileSystem::Kind::kRead}) {
+    for (const int64_t every : {2, 3, 7}) {
+      FakeFileSystem fs;
+      Result<ChunkTierPtr> tier = ChunkTier::Open(&fs, TierOptions());
+      ASSERT_OK(tier.status());
+      store_ = std::make_shared<ChunkStore>(ChunkStore::Options{}, RealClock(), *std::move(tier));
+      fs.Inject({.kind = kind, .every = every});
+      const auto table = MakeTable();
+      for (uint64_t key = 1; key <= 40; ++key) ASSERT_OK(Insert(*table, key)) << every;
+      uint64_t cursor = 0;
+      const FetchedSamples all = FetchSamplesAndWait(store_->tier(), table, table->Peek(100, &cursor));
+      ASSERT_OK(all.status);
+      for (const Sample& sample : all.samples) EXPECT_TRUE(HasItsData(sample));
+      EXPECT_EQ(table->size(), 40 - all.lost);
+      EXPECT_EQ(all.lost > 0, kind == FakeFileSystem::Kind::kRead) << every;
+      EXPECT_EQ(store_->tier()->stats().lost_chunks, all.lost);
+      store_.reset();
+    }
+  }
+}
+
+// A power loss leaves some of the files, in any state: the tier is a cache, which starts empty.
+TEST_F(TieredStoreTest, StartsEmptyAfterAPowerLoss) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    Open(TierOptions());
+    const auto table = MakeTable();
+    for (uint64_t key = 1; key <= 60; ++key) ASSERT_OK(Insert(*table, key));
+    fs_.Crash(seed);
+    store_.reset();
+    Open(TierOptions());
+    EXPECT_EQ(NumFiles(), 0u) << seed;
+    EXPECT_EQ(store_->tier()->stats().file_bytes, 0);
+    const auto next = MakeTable();
+    for (uint64_t key = 1; key <= 60; ++key) ASSERT_OK(Insert(*next, key));
+    ExpectAllReadable(next, 60);
+    store_.reset();
+  }
+}
+
+TEST_F(TieredStoreTest, CompactionIsNoFailureOfTheDisk) {
+  ChunkTier::Options options = TierOptions();
+  options.disk_limit = 64 * 4096;
+  // Fewer bytes than would have to be evicted for max_bytes: items leave only because the table is full.
+  Open(options, {.policy = MemoryPolicy::kEvict});
+  const auto table = MakeTable({.remover = SelectorOptions::Uniform(7), .max_size = 40});
+  for (uint64_t key = 1; key <= 600; ++key) {
+    ASSERT_OK(Insert(*table, key)) << key;
+    ASSERT_EQ(store_->tier()->stats().error, "") << key;
+  }
+  EXPECT_EQ(table->size(), 40);
+  EXPECT_EQ(table->Info().evictions, 560);
+  ExpectAllReadable(table, 40);
+}
+
+TEST_F(TieredStoreTest, BudgetCountsWhatIsInMemory) {
+  Open(TierOptions(), {.memory_limit = int64_t{16} << 20});
+  const auto table = MakeTable();
+  for (uint64_t key = 1; key <= 100; ++key) ASSERT_OK(Insert(*table, key));
+  ASSERT_TRUE(WaitUntil([&] { return store_->tier()->stats().disk_bytes >= 90 * int64_t{kPayload}; }));
+  const MemoryBudget::Usage usage = store_->budget().usage();
+  const int64_t headers = 100 * 300;
+  EXPECT_LE(usage.stored, TierOptions().memory_limit + headers);
+  EXPECT_GE(usage.stored, store_->tier()->stats().memory_bytes);
+  EXPECT_LE(usage.total(), usage.kept() + 3 * int64_t{kPayload});
+  EXPECT_GE(store_->stats().stored_bytes, 100 * int64_t{kPayload});
+  // Samples in flight count as long as they exist.
+  FetchedSamples held = Draw(table, 64);
+  const int64_t in_transit = store_->budget().usage().transit();
+  EXPECT_GT(in_transit, 10 * int64_t{kPayload});
+  held = {};
+  table->Reset();
+  EXPECT_TRUE(WaitUntil([&] {
+    const MemoryBudget::Usage after = store_->budget().usage();
+    return after.stored == 0 && after.chunks == 0 && after.receiving == 0;
+  }));
+  EXPECT_EQ(store_->stats().stored_bytes, 0);
+}
+
+// What else the budget has to keep takes memory from the tier.
+TEST_F(TieredStoreTest, DataLeavesTheMemoryWhenTheBudgetHasToKeepOtherThings) {
+  ChunkTier::Options options = TierOptions();
+  options.memory_limit = int64_t{3} << 20;
+  options.disk_limit = int64_t{16} << 20;
+  options.segment_bytes = 256 << 10;
+  Open(options, {.memory_limit = int64_t{4} << 20});
+  const int64_t kept = store_->budget().shares().kept;
+  const auto table = MakeTable();
+  for (uint64_t key = 1; key <= 500; ++key) ASSERT_OK(Insert(*table, key));
+  EXPECT_GT(store_->tier()->stats().memory_bytes, kept / 2);
+  const MemoryCharge others(&store_->budget(), MemoryPart::kIndex, kept - (512 << 10));
+  // Inserts wait until enough has moved, and not longer.
+  for (uint64_t key = 501; key <= 1000; ++key) ASSERT_OK(Insert(*table, key));
+  EXPECT_LE(store_->budget().usage().kept(), kept);
+  ExpectAllReadable(table, 1000);
+}
+
+TEST_F(TieredStoreTest, InsertsWaitIfOtherThingsTakeAllMemory) {
+  Open(TierOptions(), {.memory_limit = int64_t{4} << 20});
+  const auto table = MakeTable();
+  MemoryCharge others(&store_->budget(), MemoryPart::kIndex, store_->budget().shares().kept);
+  const Status status = Insert(*table, 1, 20ms);
+  EXPECT_THAT(status, StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("bytes for items in memory_limit 4194304"));
+  others.Set(0);
+  EXPECT_OK(Insert(*table, 2));
+}
+
+// Items that a snapshot still shows may be on disk like others, and count as long as they are in memory.
+TEST_F(TieredStoreTest, RemovedItemsOfASnapshotMoveToDisk) {
+  Open(TierOptions(), {.memory_limit = int64_t{16} << 20});
+  const auto table = MakeTable();
+  for (uint64_t key = 1; key <= 10; ++key) ASSERT_OK(Insert(*table, key));
+  auto snapshot = std::make_unique<Snapshot>(ConcurrentTable::TakeSnapshot(std::vector{table}));
+  std::vector<uint64_t> keys;
+  for (uint64_t key = 1; key <= 10; ++key) keys.push_back(key);
+  ASSERT_OK(table->Mutate({}, keys));
+  EXPECT_EQ(store_->stats().stored_bytes, 0);
+  EXPECT_GT(store_->budget().usage().parked, 0);
+  EXPECT_GT(store_->budget().usage().kept(), store_->tier()->stats().memory_bytes);
+  for (uint64_t key = 11; key <= 60; ++key) ASSERT_OK(Insert(*table, key));
+  EXPECT_LE(store_->tier()->stats().memory_bytes, TierOptions().memory_limit);
+  std::vector<Sample> shown;
+  for (size_t i = 0; i < 10; ++i) shown.push_back(snapshot->tables[0]->item(i));
+  const FetchedSamples fetched = FetchSamplesAndWait(store_->tier(), nullptr, std::move(shown));
+  ASSERT_EQ(fetched.samples.size(), 10u);
+  for (const Sample& sample : fetched.samples) EXPECT_TRUE(HasItsData(sample));
+  snapshot.reset();
+  EXPECT_EQ(store_->budget().usage().parked, 0);
+}
+
 TEST_F(TieredStoreTest, OpenReportsAnErrorOfEachOperation) {
   int64_t failures = 0;
   for (int64_t after = 0; after < 5; ++after) {
@@ -379,7 +511,9 @@ TEST_F(TieredStoreTest, RowsStayInMemory) {
   const auto table = MakeTable();
   for (uint64_t key = 2; key <= 60; ++key) ASSERT_OK(Insert(*table, key));
   EXPECT_TRUE(std::ranges::equal(chunk->payload(), BytesOf(1)));
-  chunk->DropItemRef();
+  const int64_t before = store_->budget().usage().stored;
+  EXPECT_TRUE(chunk->DropItemRef());
+  EXPECT_GE(before - store_->budget().usage().stored, int64_t{kPayload});
 }
 
 TEST_F(TieredStoreTest, PinReadsDataThatHasLeftTheMemory) {

@@ -165,15 +165,17 @@ bool ChunkTier::MoveSome() {
     dropped_bytes_ += victim.chunk->bytes();
     written += victim.chunk->payload_size();
   }
-  NoteWrite(status, written);
+  // At the limit, compaction may make room; only if it cannot, writes fail.
+  const bool is_at_limit = !status.ok() && !segments_->HasRoomFor(0, /*is_compaction=*/false);
+  const bool is_compacted = is_at_limit && CompactSome(/*is_urgent=*/true);
+  if (!is_compacted) NoteWrite(status, written);
   room_made_.NotifyAll();
-  const bool needs_compaction = !status.ok() && !segments_->HasRoomFor(0, /*is_compaction=*/false);
   mu_.Unlock();
   released.clear();
   victims.clear();
   OnRoom();
   mu_.Lock();
-  return status.ok() || (needs_compaction && CompactSome(/*is_urgent=*/true));
+  return status.ok() || is_compacted;
 }
 
 Status ChunkTier::PrepareSegment(uint64_t bytes, bool is_compaction) {

@@ -38,16 +38,23 @@ class Storage(ProgramTest):
     def test_flags_are_checked(self):
         table = ("serve", "--check", "--table", "t:uniform:fifo:10")
         path = ("--storage-path", "x")
-        self.expect((*table, *path), BAD_USAGE, "--storage-memory-limit")
+        self.expect((*table, *path), OK, "data that does not fit into memory in x")
         self.expect((*table, "--storage-memory-limit", "1GiB"), BAD_USAGE, "needs --storage-path")
         self.expect((*table, *path, "--storage-memory-limit", "0"), BAD_USAGE, "give a size above 0")
         self.expect((*table, *path, "--storage-memory-limit", "1GiB"), OK, "of data in memory; the rest in x")
 
+    def test_memory_limit_is_part_of_that_of_the_server(self):
+        table = ("--table", "t:uniform:fifo:10", "--storage-path", str(self.folder / "tier"), "--storage-disk-limit", "64MiB")
+        limits = ("--memory-limit", "64MiB", "--storage-memory-limit", "60MiB")
+        self.expect(("serve", *table, *limits, "--port", "0"), BAD_USAGE, "memory_limit is 62914560, more than the 54525952")
+        server = self.serve(*table, "--memory-limit", "64MiB")
+        self.assertEqual(self.info(server)["storage_memory_limit"], 54525952 // 4 * 3)
+
     def test_the_file_is_checked(self):
         file = self.folder / "server.toml"
         for text, problem in (
-            ('path = "x"', "storage.memory_limit"),
             ("memory_limit = 5", "storage.path"),
+            ('path = ""', "a folder on a fast disk"),
             ('path = "x"\nmemory_limit = 0', "a size above 0"),
             ('path = "x"\nmemory_limit = 1\nsize = 3', "size"),
         ):

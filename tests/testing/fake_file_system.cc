@@ -303,7 +303,11 @@ int FakeFileSystem::Count(Kind kind) {
     return 0;
   }
   const int error = fault_->error;
-  if (!fault_->for_ever) fault_.reset();
+  if (fault_->every > 0) {
+    fault_->after = fault_->every - 1;
+  } else if (!fault_->for_ever) {
+    fault_.reset();
+  }
   return error;
 }
 

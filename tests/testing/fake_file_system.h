@@ -41,6 +41,7 @@ class FakeFileSystem final : public internal::FileSystem {
     Kind kind = Kind::kWrite;
     int64_t after = 0;      // number of operations of this kind that succeed first
     bool for_ever = false;  // all later operations fail too, as if the disk were gone
+    int64_t every = 0;      // above 0: of the later operations, every n-th fails too
     int error = EIO;        // errno value
   };
 
