@@ -230,6 +230,11 @@ class PosixBlockFile final : public BlockFile {
     return Status::Ok();
   }
 
+  Status Truncate(uint64_t size) override {
+    if (Retry([&] { return ::ftruncate(fd_.get(), static_cast<off_t>(size)); }) == 0) return Status::Ok();
+    return FileError("truncate", path_, errno);
+  }
+
   int descriptor() const override { return is_direct_ ? fd_.get() : -1; }
   const std::string& path() const override { return path_; }
 
@@ -349,6 +354,18 @@ class PosixFileSystemImpl final : public FileSystem {
       return FileError("reserve space for", path, error);
     }
     return std::unique_ptr<BlockFile>(new PosixBlockFile(path, std::move(fd), is_direct));
+  }
+
+  Status LinkFile(const std::string& from, const std::string& to) override {
+    if (::link(from.c_str(), to.c_str()) == 0) return Status::Ok();
+    return FileError("link", to, errno);
+  }
+
+  Status SyncFile(const std::string& path) override {
+    const Fd fd(Retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
+    if (fd.get() < 0) return FileError("open", path, errno);
+    if (Retry([&] { return ::fsync(fd.get()); }) != 0) return FileError("sync", path, errno);
+    return Status::Ok();
   }
 
   Result<Buffer> MapFile(const std::string& path) override {

@@ -66,7 +66,7 @@ class RandomAccessFile {
 };
 
 // A file of fixed size that is written and read in whole blocks, past the page cache where the file system
-// supports that. Not durable: for data that nobody needs after a crash. Threads: may be used concurrently, but
+// supports that. Not durable before FileSystem::SyncFile(). Threads: may be used concurrently, but
 // not for overlapping ranges of which one is written.
 class BlockFile {
  public:
@@ -81,6 +81,9 @@ class BlockFile {
   virtual Status Write(uint64_t offset, std::span<const uint8_t> bytes) = 0;
   // Reads all of `out`; fails if the file ends before.
   virtual Status Read(uint64_t offset, std::span<uint8_t> out) const = 0;
+  // Cuts the file to `size` bytes, which need not be whole blocks. REQUIRES: no read or write is in progress behind
+  // that.
+  virtual Status Truncate(uint64_t size) = 0;
   // Returns a descriptor for reads past the page cache that the caller submits itself; -1 = use Read().
   virtual int descriptor() const { return -1; }
   virtual const std::string& path() const = 0;
@@ -114,6 +117,15 @@ class FileSystem {
   virtual Result<std::unique_ptr<BlockFile>> NewBlockFile(const std::string& path, uint64_t size) {
     (void)size;
     return Status(StatusCode::kUnimplemented, "cannot create \"" + path + "\": no block files here");
+  }
+  // Gives a file a second name. Returns ALREADY_EXISTS if that is taken, and other errors if the two folders are in
+  // different file systems, or the file system has no links.
+  virtual Status LinkFile(const std::string& /*from*/, const std::string& to) {
+    return Status(StatusCode::kUnimplemented, "cannot link \"" + to + "\": no links here");
+  }
+  // Makes the content of a file durable, whoever wrote it.
+  virtual Status SyncFile(const std::string& path) {
+    return Status(StatusCode::kUnimplemented, "cannot sync \"" + path + "\": not supported here");
   }
   // Maps the file's bytes without copying them. They stay valid as long as the Buffer or a slice of it
   // exists, even if the file is removed. The file must not be truncated: accessing bytes past its end kills

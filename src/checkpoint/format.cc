@@ -14,7 +14,6 @@
 namespace reverb::internal {
 namespace {
 
-constexpr std::string_view kSegmentMagic = "RVBSEGM\n";
 constexpr std::string_view kManifestMagic = "RVBMANI\n";
 // A manifest names pages and segments, no items: far below this.
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
@@ -209,15 +208,6 @@ Status DamagedFile(const std::string& path, const std::string& what) {
 }
 
 // --- Segments ---
-
-std::string EncodeSegmentHeader(uint64_t number, SegmentKind kind) {
-  std::string out(kSegmentMagic);
-  PutFixed32(&out, kSegmentVersion);
-  PutFixed32(&out, static_cast<uint32_t>(kind));
-  PutFixed64(&out, number);
-  PutFixed64(&out, ChecksumOf(out));
-  return out;
-}
 
 Status CheckSegmentHeader(std::string_view bytes, uint64_t number, SegmentKind kind,
                           const std::string& path) {

@@ -2,12 +2,14 @@
 // live payloads, and compacts others.
 #include <algorithm>
 #include <cstring>
-#include <new>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/log.h"
-#include "base/payload_memory.h"
+#include "storage/block_buffer.h"
 #include "storage/chunk_tier.h"
+#include "storage/segment_format.h"
 
 namespace reverb::internal {
 namespace {
@@ -16,25 +18,42 @@ constexpr uint64_t kWriteBlock = BlockFile::kBlockBytes;
 
 uint64_t RoundUpToBlock(uint64_t bytes) { return (bytes + kWriteBlock - 1) / kWriteBlock * kWriteBlock; }
 
-// Memory for whole blocks.
-class BlockBuffer {
+// Reads parts of a file in the order of their offsets, several of them with one call.
+class ForwardBlocks {
  public:
-  explicit BlockBuffer(uint64_t bytes)
-      : bytes_(bytes),
-        data_(static_cast<uint8_t*>(ProcessPayloadMemory()->Allocate(bytes, std::align_val_t{kWriteBlock}))) {
-  }
-  ~BlockBuffer() {
-    if (data_ != nullptr) ProcessPayloadMemory()->Free(data_, bytes_, std::align_val_t{kWriteBlock});
-  }
-  BlockBuffer(const BlockBuffer&) = delete;
-  BlockBuffer& operator=(const BlockBuffer&) = delete;
+  // `end`: of the last part, rounded up to a block.
+  ForwardBlocks(const BlockFile* file, uint64_t end) : file_(file), end_(end) {}
 
-  uint8_t* data() const { return data_; }  // null: no memory
-  std::span<uint8_t> span() const { return {data_, bytes_}; }
+  // Returns false if the bytes cannot be read.
+  bool Read(uint64_t offset, uint32_t size, uint8_t* out) {
+    if (offset < begin_ || offset + size > begin_ + window_bytes_) {
+      const uint64_t begin = offset / kWriteBlock * kWriteBlock;
+      const uint64_t needed = RoundUpToBlock(offset + size) - begin;
+      // If a part of the window cannot be read, others may be.
+      if (!Fill(begin, std::max(needed, std::min(kWindowBytes, end_ - begin))) && !Fill(begin, needed))
+        return false;
+    }
+    std::memcpy(out, window_->data() + (offset - begin_), size);
+    return true;
+  }
 
  private:
-  const uint64_t bytes_;
-  uint8_t* const data_;
+  static constexpr uint64_t kWindowBytes = uint64_t{4} << 20;
+
+  bool Fill(uint64_t begin, uint64_t bytes) {
+    window_bytes_ = 0;
+    window_.emplace(bytes);
+    if (window_->data() == nullptr || !file_->Read(begin, window_->span()).ok()) return false;
+    begin_ = begin;
+    window_bytes_ = bytes;
+    return true;
+  }
+
+  const BlockFile* const file_;
+  const uint64_t end_;
+  std::optional<BlockBuffer> window_;
+  uint64_t begin_ = 0;
+  uint64_t window_bytes_ = 0;
 };
 
 }  // namespace
@@ -45,7 +64,9 @@ struct ChunkTier::Victim {
   ChunkRef resident = {};
   uint64_t old_offset = 0;
   uint32_t old_ordinal = 0;
+  uint32_t head_bytes = 0;  // of its record, before the payload
   uint64_t offset = 0;      // where it is now
+  uint32_t ordinal = 0;
   bool is_written = false;  // false: it could not be read
 };
 
@@ -159,7 +180,8 @@ bool ChunkTier::MoveSome() {
     }
     state.segment = current_.get();
     state.offset = victim.offset;
-    state.ordinal = segments_->Add(current_.get(), victim.chunk.get());
+    state.ordinal = victim.ordinal;
+    segments_->Add(current_.get(), victim.ordinal, victim.chunk.get());
     state.was_used = false;
     released.push_back(ChunkRef::Adopt(std::exchange(state.resident, nullptr)));
     dropped_bytes_ += victim.chunk->bytes();
@@ -178,52 +200,85 @@ bool ChunkTier::MoveSome() {
   return status.ok() || is_compacted;
 }
 
-Status ChunkTier::PrepareSegment(uint64_t bytes, bool is_compaction) {
-  if (current_ != nullptr && current_->written_bytes + bytes <= current_->file_bytes) return Status::Ok();
+Status ChunkTier::PrepareSegment(uint64_t bytes, size_t records, bool is_compaction) {
+  const auto end_bytes = [&](size_t present) {
+    return RoundUpToBlock(MaxSegmentEndBytes(present + records));
+  };
+  if (current_ != nullptr &&
+      current_->written_bytes + bytes + end_bytes(current_->record_sizes.size()) <= current_->file_bytes) {
+    return Status::Ok();
+  }
+  const uint64_t needed = bytes + end_bytes(0);
   {
     MutexLock lock(&mu_);
-    if (!segments_->HasRoomFor(bytes, is_compaction)) {
+    if (!segments_->HasRoomFor(needed, is_compaction)) {
       return Status::FailedPrecondition(
           "storage: the files in \"" + options_.path + "\" take " + std::to_string(segments_->file_bytes()) +
           " bytes, all that disk_limit = " + std::to_string(options_.disk_limit) + " allows");
     }
   }
-  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<DiskSegment> next, files_->Create(bytes));
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<DiskSegment> next, files_->Create(needed));
+  std::shared_ptr<const PayloadFile> file;
+  if (current_ != nullptr) file = files_->WriteEnd(current_.get());
   MutexLock lock(&mu_);
-  if (current_ != nullptr) segments_->Seal(current_.get());
+  if (current_ != nullptr) segments_->Seal(current_.get(), std::move(file));
   current_ = next;
   segments_->Install(std::move(next));
   return Status::Ok();
 }
 
 Status ChunkTier::WriteAll(std::vector<Victim>* victims, bool is_compaction) {
-  uint64_t payload_bytes = 0;
-  for (const Victim& victim : *victims) payload_bytes += victim.chunk->payload_size();
-  const BlockBuffer buffer(RoundUpToBlock(payload_bytes));
-  if (buffer.data() == nullptr) return Status::ResourceExhausted("storage: no memory for a write");
-  const MemoryCharge charge(budget_, MemoryPart::kReceiving, static_cast<int64_t>(buffer.span().size()));
-  uint64_t at = 0;
+  std::string heads;
+  uint64_t bytes = kSegmentHeaderBytes + kChunkRecordHeadBytes;  // of the segment, and of a filler
   for (Victim& victim : *victims) {
+    const size_t begin = heads.size();
+    AppendChunkRecordHead(victim.chunk->header(), victim.chunk->payload_size(), &heads);
+    victim.head_bytes = static_cast<uint32_t>(heads.size() - begin);
+    bytes += victim.head_bytes + victim.chunk->payload_size();
+  }
+  bytes = RoundUpToBlock(bytes);
+  REVERB_RETURN_IF_ERROR(PrepareSegment(bytes, victims->size() + 1, is_compaction));
+  const BlockBuffer buffer(bytes);
+  if (buffer.data() == nullptr) return Status::ResourceExhausted("storage: no memory for a write");
+  const MemoryCharge charge(budget_, MemoryPart::kReceiving, static_cast<int64_t>(bytes));
+  uint64_t at = 0;
+  if (current_->written_bytes == 0) {
+    const std::string header = EncodeSegmentHeader(current_->number, SegmentKind::kChunks);
+    std::memcpy(buffer.data(), header.data(), header.size());
+    at = header.size();
+  }
+  std::vector<uint64_t> sizes;
+  ForwardBlocks reader(victim_ != nullptr ? victim_->file.get() : nullptr,
+                       RoundUpToBlock(victims->back().old_offset + victims->back().chunk->payload_size()));
+  const char* head = heads.data();
+  for (Victim& victim : *victims) {
+    const char* const this_head = std::exchange(head, head + victim.head_bytes);
+    uint8_t* const payload = buffer.data() + at + victim.head_bytes;
     const uint32_t size = victim.chunk->payload_size();
     if (victim.resident) {
-      REVERB_RETURN_IF_ERROR(victim.resident->CopyPayload(buffer.data() + at, 0, size));
+      REVERB_RETURN_IF_ERROR(victim.resident->CopyPayload(payload, 0, size));
     } else {
-      const uint64_t begin = victim.old_offset / kWriteBlock * kWriteBlock;
-      const BlockBuffer read(RoundUpToBlock(victim.old_offset + size) - begin);
-      if (read.data() == nullptr) return Status::ResourceExhausted("storage: no memory for compaction");
       // What cannot be read stays where it is; reading it for a sample fails as well.
-      if (!victim_->file->Read(begin, read.span()).ok()) continue;
-      std::memcpy(buffer.data() + at, read.data() + (victim.old_offset - begin), size);
+      if (!reader.Read(victim.old_offset, size, payload)) continue;
     }
-    victim.offset = at;
+    std::memcpy(buffer.data() + at, this_head, victim.head_bytes);
+    victim.offset = current_->written_bytes + at + victim.head_bytes;
+    victim.ordinal = static_cast<uint32_t>(current_->record_sizes.size() + sizes.size());
     victim.is_written = true;
-    at += size;
+    sizes.push_back(victim.head_bytes + size);
+    at += sizes.back();
   }
-  const uint64_t written = RoundUpToBlock(at);
-  std::memset(buffer.data() + at, 0, written - at);
-  REVERB_RETURN_IF_ERROR(PrepareSegment(written, is_compaction));
+  uint64_t written = RoundUpToBlock(at);
+  if (written != at) {
+    if (written - at < kChunkRecordHeadBytes) written += kWriteBlock;
+    std::string filler;
+    AppendFillerHead(written - at, &filler);
+    std::memcpy(buffer.data() + at, filler.data(), filler.size());
+    std::memset(buffer.data() + at + filler.size(), 0, written - at - filler.size());
+    sizes.push_back(written - at);
+  }
   REVERB_RETURN_IF_ERROR(current_->file->Write(current_->written_bytes, buffer.span().first(written)));
-  for (Victim& victim : *victims) victim.offset += current_->written_bytes;
+  current_->record_sizes.insert(current_->record_sizes.end(), sizes.begin(), sizes.end());
   current_->written_bytes += written;
   return Status::Ok();
 }
@@ -259,7 +314,8 @@ bool ChunkTier::CompactSome(bool is_urgent) {
     segments_->Free(victim_.get(), victim.old_ordinal, victim.chunk->payload_size());
     state.segment = current_.get();
     state.offset = victim.offset;
-    state.ordinal = segments_->Add(current_.get(), victim.chunk.get());
+    state.ordinal = victim.ordinal;
+    segments_->Add(current_.get(), victim.ordinal, victim.chunk.get());
     written += victim.chunk->payload_size();
   }
   if (!victims.empty()) NoteWrite(status, written);

@@ -489,6 +489,14 @@ void ChunkTier::Fetch(std::vector<ChunkRef> chunks, Done done) {
   batch->TakeResident() ? batch->Finish() : batch->Start();
 }
 
+PayloadPlace ChunkTier::FindPlace(Chunk* chunk) {
+  MutexLock lock(&mu_);
+  const TieredState& state = chunk->tiered();
+  if (state.segment == nullptr || segments_ == nullptr) return {};
+  const auto& segment = *static_cast<const DiskSegment*>(state.segment);
+  return {.file = segment.sealed, .ordinal = state.ordinal, .live_bytes = segment.live_bytes};
+}
+
 std::vector<Result<ChunkRef>> ChunkTier::FetchAndWait(std::vector<ChunkRef> chunks) {
   struct Outcome {
     Mutex mu;

@@ -115,6 +115,7 @@ class ChunkTier final : public PayloadTier {
   void OnDestroyed(Chunk* chunk) override EXCLUDES(mu_);
   Status Pin(Chunk* chunk) override EXCLUDES(mu_);
   void Fetch(std::vector<ChunkRef> chunks, Done done) override EXCLUDES(mu_);
+  PayloadPlace FindPlace(Chunk* chunk) override EXCLUDES(mu_);
   std::vector<Result<ChunkRef>> FetchAndWait(std::vector<ChunkRef> chunks) override EXCLUDES(mu_);
 
  private:
@@ -152,9 +153,9 @@ class ChunkTier final : public PayloadTier {
   bool CompactSome(bool is_urgent) REQUIRES(mu_);
   void RemoveDead() REQUIRES(mu_);
   std::vector<Victim> ChooseVictims(std::vector<ChunkRef>* released) REQUIRES(mu_);
-  // Makes the current segment one that has room for `bytes`.
-  Status PrepareSegment(uint64_t bytes, bool is_compaction) EXCLUDES(mu_);
-  // Writes the payloads to the current segment and sets their offsets.
+  // Makes the current segment one that has room for `bytes` of so many records.
+  Status PrepareSegment(uint64_t bytes, size_t records, bool is_compaction) EXCLUDES(mu_);
+  // Writes the payloads to the current segment and sets where they are.
   Status WriteAll(std::vector<Victim>* victims, bool is_compaction) EXCLUDES(mu_);
   // Wakes those that wait for room.
   void OnRoom() EXCLUDES(mu_);

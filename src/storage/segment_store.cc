@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
+#include <random>
 #include <string_view>
 #include <utility>
 
 #include "base/log.h"
+#include "storage/block_buffer.h"
+#include "storage/segment_format.h"
 
 namespace reverb::internal {
 namespace {
@@ -16,7 +20,7 @@ constexpr uint64_t kMaxSegmentBytes = uint64_t{256} << 20;
 constexpr uint64_t kMinSegments = 32;
 constexpr std::chrono::seconds kFolderLockTimeout(2);
 
-std::string SegmentName(uint64_t number) {
+std::string PayloadsName(uint64_t number) {
   char text[32];
   std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(number));
   return std::string(text) + std::string(kSuffix);
@@ -32,6 +36,12 @@ uint64_t RoundUp(uint64_t bytes) {
 }
 
 }  // namespace
+
+// Numbers differ from those of earlier processes: a checkpoint may have segments of these.
+SegmentStore::SegmentStore(FileSystem* fs, const Options& options)
+    : fs_(fs),
+      options_(options),
+      next_number_(kTierSegmentBit | (uint64_t{std::random_device()() >> 2} << 32)) {}
 
 uint64_t SegmentStore::DefaultSegmentBytes(uint64_t disk_limit) {
   return std::max<uint64_t>(std::min(kMaxSegmentBytes, disk_limit / kMinSegments) / BlockFile::kBlockBytes,
@@ -75,12 +85,34 @@ uint64_t SegmentStore::SegmentBytes(uint64_t bytes) const {
 
 Result<std::shared_ptr<DiskSegment>> SegmentStore::Create(uint64_t bytes) {
   const uint64_t size = SegmentBytes(bytes);
-  const std::string path = options_.path + "/" + SegmentName(next_number_.fetch_add(1));
+  const uint64_t number = next_number_.fetch_add(1);
+  const std::string path = options_.path + "/" + PayloadsName(number);
   REVERB_ASSIGN_OR_RETURN(std::unique_ptr<BlockFile> file, fs_->NewBlockFile(path, size));
   auto segment = std::make_shared<DiskSegment>();
   segment->file = std::move(file);
   segment->file_bytes = size;
+  segment->number = number;
   return segment;
+}
+
+std::shared_ptr<const PayloadFile> SegmentStore::WriteEnd(DiskSegment* segment) {
+  const uint64_t begin = segment->written_bytes;
+  const std::string end = EncodeSegmentEnd(segment->record_sizes, begin);
+  const uint64_t bytes = RoundUp(end.size());
+  auto file = std::make_shared<const PayloadFile>(
+      PayloadFile{.path = segment->file->path(),
+                  .number = segment->number,
+                  .bytes = begin + end.size(),
+                  .count = static_cast<uint32_t>(segment->record_sizes.size())});
+  segment->record_sizes = {};
+  if (begin + bytes > segment->file_bytes) return nullptr;
+  const BlockBuffer buffer(bytes);
+  if (buffer.data() == nullptr) return nullptr;
+  std::memcpy(buffer.data(), end.data(), end.size());
+  std::memset(buffer.data() + end.size(), 0, bytes - end.size());
+  Status status = segment->file->Write(begin, buffer.span());
+  if (status.ok()) status = segment->file->Truncate(file->bytes);
+  return status.ok() ? file : nullptr;
 }
 
 void SegmentStore::Install(std::shared_ptr<DiskSegment> segment) {
@@ -88,12 +120,12 @@ void SegmentStore::Install(std::shared_ptr<DiskSegment> segment) {
   segments_.push_back(std::move(segment));
 }
 
-uint32_t SegmentStore::Add(DiskSegment* segment, Chunk* chunk) {
-  segment->chunks.push_back(chunk);
+void SegmentStore::Add(DiskSegment* segment, uint32_t ordinal, Chunk* chunk) {
+  if (ordinal >= segment->chunks.size()) segment->chunks.resize(ordinal + 1);
+  segment->chunks[ordinal] = chunk;
   ++segment->live_count;
   segment->live_bytes += chunk->payload_size();
   live_bytes_ += chunk->payload_size();
-  return static_cast<uint32_t>(segment->chunks.size() - 1);
 }
 
 void SegmentStore::Free(DiskSegment* segment, uint32_t ordinal, uint64_t bytes) {
@@ -101,17 +133,21 @@ void SegmentStore::Free(DiskSegment* segment, uint32_t ordinal, uint64_t bytes) 
   --segment->live_count;
   segment->live_bytes -= bytes;
   live_bytes_ -= bytes;
-  if (!segment->is_sealed || segment->live_count > 0) return;
-  const auto found =
-      std::ranges::find_if(segments_, [&](const auto& other) { return other.get() == segment; });
-  file_bytes_ -= segment->file_bytes;
-  dead_.push_back(std::move(*found));
-  segments_.erase(found);
+  if (segment->is_sealed && segment->live_count == 0) Bury(segment);
 }
 
-void SegmentStore::Seal(DiskSegment* segment) {
+void SegmentStore::Seal(DiskSegment* segment, std::shared_ptr<const PayloadFile> file) {
   segment->is_sealed = true;
-  if (segment->live_count > 0) return;
+  if (file != nullptr) {
+    const uint64_t bytes = RoundUp(file->bytes);
+    file_bytes_ -= segment->file_bytes - bytes;
+    segment->file_bytes = bytes;
+    segment->sealed = std::move(file);
+  }
+  if (segment->live_count == 0) Bury(segment);
+}
+
+void SegmentStore::Bury(DiskSegment* segment) {
   const auto found =
       std::ranges::find_if(segments_, [&](const auto& other) { return other.get() == segment; });
   if (found == segments_.end()) return;

@@ -1,14 +1,15 @@
 // segment_store.h — the files that the payloads of a disk tier are in, and what of their space is used.
 //
-// A segment is a file of fixed size. One is written at a time, from its start to its end; then it is sealed. Payloads
-// follow each other without gaps within a write, and each write starts at a block. The header of a payload, with its
-// checksums, stays in memory (tensor/chunk.h). A sealed segment in which nothing is live is removed; one that is
-// mostly dead can be compacted: the caller moves its live payloads.
+// A segment is a file in the format of checkpoints (segment_format.h), so that a checkpoint can have it as it is. One is
+// written at a time, from its start to its end, in whole blocks: the last record of a write may be a filler. Then it is
+// sealed: it gets its index and does not change any more. The header of a payload, with its checksums, also stays in
+// memory (tensor/chunk.h). A sealed segment in which nothing is live is removed; one that is mostly dead can be
+// compacted: the caller moves its live payloads.
 //
 // The files are a cache: those that a process leaves behind when it is killed are removed by the next one that uses
 // the folder. A lock keeps two processes from using the same folder.
 //
-// Threads: Create() and RemoveFile() do the work that takes time, and may run concurrently with everything else. The
+// Threads: Create(), WriteEnd() and RemoveFile() do the work that takes time, and may run concurrently with everything else. The
 // caller must serialize all other methods.
 #ifndef REVERB_STORAGE_SEGMENT_STORE_H_
 #define REVERB_STORAGE_SEGMENT_STORE_H_
@@ -28,13 +29,17 @@ namespace reverb::internal {
 struct DiskSegment : std::enable_shared_from_this<DiskSegment> {
   std::shared_ptr<BlockFile> file;
   uint64_t file_bytes = 0;
-  uint64_t written_bytes = 0;  // only the thread that writes uses it
+  uint64_t number = 0;
+  // Only the thread that writes uses these.
+  uint64_t written_bytes = 0;
+  std::vector<uint64_t> record_sizes;
   // Guarded by the caller's lock.
+  std::shared_ptr<const PayloadFile> sealed;  // null: it has no index
   uint64_t live_bytes = 0;
   uint32_t live_count = 0;
   bool is_sealed = false;
   bool is_damaged = false;     // could not be compacted
-  std::vector<Chunk*> chunks;  // by ordinal; null = dead
+  std::vector<Chunk*> chunks;  // by ordinal; null = dead, or a filler
 };
 
 class SegmentStore {
@@ -59,12 +64,16 @@ class SegmentStore {
 
   // Creates a segment with room for `bytes`, usually more.
   Result<std::shared_ptr<DiskSegment>> Create(uint64_t bytes);
+  // Writes the index of a segment and gives back the space behind it. Null if that fails: the segment can be used
+  // all the same, but not by checkpoints.
+  std::shared_ptr<const PayloadFile> WriteEnd(DiskSegment* segment);
   void Install(std::shared_ptr<DiskSegment> segment);
-  // Records the payload of a chunk at `offset`. Returns its ordinal.
-  uint32_t Add(DiskSegment* segment, Chunk* chunk);
+  // Records the payload of a chunk.
+  void Add(DiskSegment* segment, uint32_t ordinal, Chunk* chunk);
   // The payload is no longer needed.
   void Free(DiskSegment* segment, uint32_t ordinal, uint64_t bytes);
-  void Seal(DiskSegment* segment);
+  // `file`: of WriteEnd().
+  void Seal(DiskSegment* segment, std::shared_ptr<const PayloadFile> file);
 
   // Returns whether the limit allows a new segment with room for `bytes`. One more is kept for compaction.
   bool HasRoomFor(uint64_t bytes, bool is_compaction) const;
@@ -81,14 +90,16 @@ class SegmentStore {
   size_t num_segments() const { return segments_.size(); }
 
  private:
-  SegmentStore(FileSystem* fs, const Options& options) : fs_(fs), options_(options) {}
+  SegmentStore(FileSystem* fs, const Options& options);
+  // Moves a segment from the list to the dead ones.
+  void Bury(DiskSegment* segment);
   // Returns the size of a segment with room for `bytes`.
   uint64_t SegmentBytes(uint64_t bytes) const;
 
   FileSystem* const fs_;
   const Options options_;
   std::unique_ptr<FileLock> lock_;
-  std::atomic<uint64_t> next_number_{1};
+  std::atomic<uint64_t> next_number_;
   std::vector<std::shared_ptr<DiskSegment>> segments_;
   std::vector<std::shared_ptr<DiskSegment>> dead_;
   uint64_t file_bytes_ = 0;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "storage/segment_format.h"
 #include "tensor/column.h"
 #include "testing/fake_file_system.h"
 #include "testing/status_matchers.h"
@@ -72,20 +73,48 @@ TEST_F(SegmentStoreTest, SealedSegmentDiesWithItsLastPayload) {
   const std::shared_ptr<DiskSegment> segment = store->Create(1).value();
   store->Install(segment);
   const ChunkRef a = MakeChunk(100), b = MakeChunk(200);
-  const uint32_t first = store->Add(segment.get(), a.get());
-  const uint32_t second = store->Add(segment.get(), b.get());
+  store->Add(segment.get(), 0, a.get());
+  store->Add(segment.get(), 2, b.get());  // 1 is a filler
   EXPECT_EQ(store->live_bytes(), 300u);
-  store->Free(segment.get(), first, 100);
+  store->Free(segment.get(), 0, 100);
   EXPECT_FALSE(store->has_dead());
-  store->Seal(segment.get());
+  store->Seal(segment.get(), nullptr);
   EXPECT_FALSE(store->has_dead());
-  store->Free(segment.get(), second, 200);
+  store->Free(segment.get(), 2, 200);
   ASSERT_TRUE(store->has_dead());
   EXPECT_EQ(store->file_bytes(), 0u);
   const auto dead = store->TakeDead();
   ASSERT_THAT(dead, ElementsAre(segment));
   store->RemoveFile(*segment);
   EXPECT_THAT(Files(), SizeIs(0));
+}
+
+TEST_F(SegmentStoreTest, SealedSegmentGivesBackTheSpaceThatItDoesNotNeed) {
+  auto store = Open(64 * kBlock, 16 * kBlock);
+  const std::shared_ptr<DiskSegment> segment = store->Create(1).value();
+  store->Install(segment);
+  EXPECT_EQ(store->file_bytes(), 16 * kBlock);
+  const ChunkRef chunk = MakeChunk(100);
+  store->Add(segment.get(), 0, chunk.get());
+  segment->written_bytes = 2 * kBlock;
+  segment->record_sizes = {2 * kBlock - kSegmentHeaderBytes};
+  const std::shared_ptr<const PayloadFile> file = store->WriteEnd(segment.get());
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(file->count, 1u);
+  EXPECT_EQ(fs_.FileSize(file->path).value(), file->bytes);
+  EXPECT_GT(file->bytes, 2 * kBlock);
+  store->Seal(segment.get(), file);
+  EXPECT_EQ(store->file_bytes(), 3 * kBlock);
+}
+
+TEST_F(SegmentStoreTest, SegmentWhoseIndexCannotBeWrittenIsUsedAllTheSame) {
+  auto store = Open();
+  const std::shared_ptr<DiskSegment> segment = store->Create(1).value();
+  store->Install(segment);
+  fs_.Inject({.kind = FakeFileSystem::Kind::kWrite});
+  EXPECT_EQ(store->WriteEnd(segment.get()), nullptr);
+  store->Seal(segment.get(), nullptr);
+  EXPECT_TRUE(store->has_dead());
 }
 
 TEST_F(SegmentStoreTest, LimitKeepsASegmentForCompaction) {
@@ -107,10 +136,10 @@ TEST_F(SegmentStoreTest, VictimIsTheSegmentWithTheMostDeadBytes) {
     segments.push_back(store->Create(1).value());
     store->Install(segments.back());
     chunks.push_back(MakeChunk(1000 * (i + 1)));
-    store->Add(segments.back().get(), chunks.back().get());
+    store->Add(segments.back().get(), 0, chunks.back().get());
   }
   EXPECT_EQ(store->FindVictim(/*is_urgent=*/true), nullptr);  // none is sealed
-  for (const auto& segment : segments) store->Seal(segment.get());
+  for (const auto& segment : segments) store->Seal(segment.get(), nullptr);
   EXPECT_EQ(store->FindVictim(/*is_urgent=*/true), segments[0]);
   EXPECT_EQ(store->FindVictim(/*is_urgent=*/false), nullptr);  // few segments
   segments[0]->is_damaged = true;

@@ -56,6 +56,21 @@ class ChunkLedger {
   ~ChunkLedger() = default;
 };
 
+// A file with payloads that does not change any more, in the format of segments (storage/segment_format.h).
+struct PayloadFile {
+  std::string path = {};
+  uint64_t number = 0;
+  uint64_t bytes = 0;
+  uint32_t count = 0;  // of its records
+};
+// Where a payload is on disk.
+struct PayloadPlace {
+  std::shared_ptr<const PayloadFile> file =
+      nullptr;              // null: in memory, or in a file that is still being written
+  uint32_t ordinal = 0;     // of its record
+  uint64_t live_bytes = 0;  // of all payloads of the file that are needed
+};
+
 // Where the payloads of tiered chunks are. Must outlive them.
 class PayloadTier {
  public:
@@ -71,6 +86,8 @@ class PayloadTier {
   // of the tier. DATA_LOSS: it cannot be read, or is damaged. REQUIRES: the chunks are of this tier.
   using Done = std::function<void(std::vector<Result<ChunkRef>>)>;
   virtual void Fetch(std::vector<ChunkRef> chunks, Done done) = 0;
+  // Returns where the payload is. The file may be removed at any time; a link that a caller creates keeps its data.
+  virtual PayloadPlace FindPlace(Chunk* chunk) = 0;
   // Waits for the result. Not to be called on threads that serve others.
   virtual std::vector<Result<ChunkRef>> FetchAndWait(std::vector<ChunkRef> chunks) = 0;
 
@@ -85,7 +102,7 @@ struct TieredState {
   void* link = nullptr;         // to the chunk of a writer that this one was created for; null: there is none
   void* segment = nullptr;      // the file that contains the payload; null: only in memory
   uint64_t offset = 0;          // of the payload in the file
-  uint32_t ordinal = 0;         // of the payload in the file
+  uint32_t ordinal = 0;         // of its record in the file
   bool is_pinned = false;       // stays in memory
   bool is_pin_counted = false;  // the pinned payload counts as stored
   bool is_kept = false;         // counts although no item refers to it: it was loaded, or a snapshot shows it

@@ -188,6 +188,12 @@ class FakeFileSystem::Blocks final : public internal::BlockFile {
     std::copy_n(node_->content.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
     return Status::Ok();
   }
+  Status Truncate(uint64_t size) override {
+    MutexLock lock(&fs_->mu_);
+    if (const int error = fs_->Count(Kind::kWrite)) return FileError("truncate", path_, error);
+    node_->content.resize(size);
+    return Status::Ok();
+  }
   const std::string& path() const override { return path_; }
 
  private:
@@ -397,6 +403,35 @@ Result<std::unique_ptr<internal::BlockFile>> FakeFileSystem::NewBlockFile(const 
   place.node->durable_content = place.node->content;
   Change({.node = place.node, .from_dir = nullptr, .from = "", .to_dir = place.dir, .to = place.name});
   return std::unique_ptr<internal::BlockFile>(new Blocks(this, place.node, path));
+}
+
+Status FakeFileSystem::LinkFile(const std::string& from, const std::string& to) {
+  MutexLock lock(&mu_);
+  Place old_place, new_place;
+  int error = Count(Kind::kWrite);
+  if (error == 0) error = Find(from, &old_place);
+  if (error == 0 && !old_place.node) error = ENOENT;
+  if (error == 0) error = Find(to, &new_place);
+  if (error == 0 && new_place.node) error = EEXIST;
+  if (error != 0) return FileError("link", to, error);
+  Change({.node = old_place.node,
+          .from_dir = nullptr,
+          .from = "",
+          .to_dir = new_place.dir,
+          .to = new_place.name});
+  return Status::Ok();
+}
+
+Status FakeFileSystem::SyncFile(const std::string& path) {
+  MutexLock lock(&mu_);
+  Place place;
+  int error = Count(Kind::kWrite);
+  if (error == 0) error = Find(path, &place);
+  if (error == 0 && !place.node) error = ENOENT;
+  if (error != 0) return FileError("sync", path, error);
+  place.node->durable_content = place.node->content;
+  place.node->pending.clear();
+  return Status::Ok();
 }
 
 Result<Buffer> FakeFileSystem::MapFile(const std::string& path) {

@@ -73,8 +73,10 @@ class FakeFileSystem final : public internal::FileSystem {
   Result<std::unique_ptr<internal::WritableFile>> NewWritableFile(const std::string& path,
                                                                   OpenMode mode) override;
   Result<std::unique_ptr<internal::RandomAccessFile>> NewRandomAccessFile(const std::string& path) override;
-  // Its writes are durable at once.
+  // After a power loss, it contains what was in it at the last SyncFile().
   Result<std::unique_ptr<internal::BlockFile>> NewBlockFile(const std::string& path, uint64_t size) override;
+  Status LinkFile(const std::string& from, const std::string& to) override;
+  Status SyncFile(const std::string& path) override;
   Result<internal::Buffer> MapFile(const std::string& path) override;
   Result<std::vector<std::string>> ListDir(const std::string& path) override;
   Status CreateDir(const std::string& path, Parents parents) override;
