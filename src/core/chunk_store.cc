@@ -147,6 +147,21 @@ ChunkStore::Stats ChunkStore::stats() const {
   return {.live_chunks = accounts_->LiveChunks(), .live_bytes = usage.chunks, .stored_bytes = usage.stored};
 }
 int64_t ChunkStore::stored_bytes() const { return budget_->stored(); }
+std::string ChunkStore::DescribeMemory() const {
+  std::string text;
+  if (options_.max_bytes) {
+    text =
+        "stored " + std::to_string(stored_bytes()) + " of max_bytes " + std::to_string(*options_.max_bytes);
+  }
+  if (!budget_->limit()) return text;
+  const MemoryBudget::Usage usage = budget_->usage();
+  if (!text.empty()) text += "; ";
+  text += "kept " + std::to_string(usage.kept()) + " of the " + std::to_string(budget_->shares().kept) +
+          " bytes for items in memory_limit " + std::to_string(*budget_->limit());
+  if (usage.parked > 0) text += ", " + std::to_string(usage.parked) + " of them for a checkpoint";
+  return text;
+}
+
 uint64_t ChunkStore::WaitForRoom(std::function<void()> wake) { return budget_->WaitForRoom(std::move(wake)); }
 void ChunkStore::StopWaiting(uint64_t ticket) { budget_->StopWaiting(ticket); }
 

@@ -93,6 +93,9 @@ class ChunkStore {
   // Returns whether any item may be stored now; false if it depends on its size. Cheap.
   bool HasRoomForAny() const { return !options_.max_bytes && budget_->SurelyHasRoomToKeep(kMaxQuickBytes); }
 
+  // Describes how full the bounds are, for the errors of inserts that wait.
+  std::string DescribeMemory() const;
+
   // Calls `wake` once, soon after the stored bytes next decrease. Returns a ticket for StopWaiting(), after
   // which no call is started; a call that has already been scheduled still runs.
   uint64_t WaitForRoom(std::function<void()> wake);

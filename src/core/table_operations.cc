@@ -343,17 +343,7 @@ Status ConcurrentTable::TimeoutError(const Operation& op) const {
     text += "; items that are leased: " + std::to_string(state_->num_leased());
   }
   if (op.wait_reason == WaitReason::kMemory) {
-    const ChunkStore& store = *environment_.store;
-    if (store.options().max_bytes) {
-      text += "; stored " + std::to_string(store.stored_bytes()) + " of max_bytes " +
-              std::to_string(*store.options().max_bytes);
-    }
-    if (const MemoryBudget& budget = store.budget(); budget.limit()) {
-      const MemoryBudget::Usage usage = budget.usage();
-      text += "; kept " + std::to_string(usage.kept()) + " of the " + std::to_string(budget.shares().kept) +
-              " bytes for items in memory_limit " + std::to_string(*budget.limit());
-      if (usage.parked > 0) text += ", " + std::to_string(usage.parked) + " of them for a checkpoint";
-    }
+    text += "; " + environment_.store->DescribeMemory();
   }
   if (op.wait_reason == WaitReason::kQueued) {
     const WaitQueue& queue = is_insert ? inserts_ : samples_;
