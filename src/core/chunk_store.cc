@@ -18,15 +18,17 @@ namespace reverb::internal {
 class ChunkAccounts final : public ChunkLedger {
  public:
   void CountNew(int64_t bytes) override {
-    shard().live_chunks.fetch_add(1, std::memory_order_relaxed);
-    budget_.Add(MemoryPart::kChunks, bytes);
+    const size_t shard = MemoryBudget::ThisThreadsShard();
+    shards_[shard].live_chunks.fetch_add(1, std::memory_order_relaxed);
+    budget_.Add(MemoryPart::kChunks, bytes, shard);
   }
   void CountStored(int64_t bytes) override { budget_.Add(MemoryPart::kStored, bytes); }
   void CountParked(int64_t bytes) override { budget_.Add(MemoryPart::kParked, bytes); }
   void CountDestroyed(int64_t bytes) override {
-    budget_.Add(MemoryPart::kChunks, -bytes);
+    const size_t shard = MemoryBudget::ThisThreadsShard();
+    budget_.Add(MemoryPart::kChunks, -bytes, shard);
     // Last: the accounts may be reused from here on.
-    shard().live_chunks.fetch_sub(1, std::memory_order_release);
+    shards_[shard].live_chunks.fetch_sub(1, std::memory_order_release);
   }
 
   int64_t LiveChunks() const {
@@ -54,12 +56,9 @@ class ChunkAccounts final : public ChunkLedger {
   }
 
  private:
-  static constexpr size_t kShards = 32;
-  // Each thread counts on its own shard, to avoid contention for a cache line.
-  struct alignas(64) Shard {
+  struct alignas(64) Shard {  // see MemoryBudget::ThisThreadsShard()
     std::atomic<int64_t> live_chunks{0};
   };
-  Shard& shard() { return shards_[ThisThreadsShard()]; }
   struct Registry {
     Mutex mu;
     std::vector<ChunkAccounts*> retired GUARDED_BY(mu);
@@ -69,13 +68,8 @@ class ChunkAccounts final : public ChunkLedger {
     static Registry* registry = new Registry();
     return *registry;
   }
-  static size_t ThisThreadsShard() {
-    static std::atomic<size_t> next{0};
-    static thread_local const size_t mine = next.fetch_add(1, std::memory_order_relaxed) % kShards;
-    return mine;
-  }
 
-  std::array<Shard, kShards> shards_;
+  std::array<Shard, MemoryBudget::kShards> shards_;
   MemoryBudget budget_;
 };
 
