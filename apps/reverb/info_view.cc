@@ -82,6 +82,7 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
   if (table.max_times_sampled > 0) picks += ", removed after " + ShowCount(table.max_times_sampled, "sample");
   if (table.max_age_nanos > 0)
     picks += ", removed after " + ShowDuration(std::chrono::nanoseconds(table.max_age_nanos));
+  if (table.max_bytes > 0) picks += ", at most " + ShowBytes(table.max_bytes);
   *page += "  " + picks + "\n";
   if (table.leases.granted > 0) {
     *page += "  leases   " + ShowCount(table.leases.leased, "item") + " leased; " +

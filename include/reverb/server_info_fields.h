@@ -58,6 +58,7 @@ inline constexpr auto kFields<TableInfo> = FieldList("TableInfo",
         .As(FieldKind::kSigned).InSum(FieldSum::kFirst),
     Field("max_age_nanos", 38, &TableInfo::max_age_nanos)
         .As(FieldKind::kNanos).InSum(FieldSum::kFirst).Json("max_age_seconds"),
+    Field("max_bytes", 41, &TableInfo::max_bytes),
     Field("rate_limiter", 6, &TableInfo::rate_limiter),
     Field("cursor", 0, &TableInfo::cursor),
     Field("signature", 7, &TableInfo::signature).AsBytes(FieldLimit::kSignature),

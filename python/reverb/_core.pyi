@@ -70,6 +70,7 @@ class Table:
         signature: bytes | None,
         layout: str = "first",
         max_age_nanos: int = 0,
+        max_bytes: int = 0,
     ) -> None: ...
     def name(self) -> str: ...
     def info(self) -> dict[str, Any]: ...
@@ -276,6 +277,7 @@ class Client:
         max_size: int | None,
         max_times_sampled: int | None,
         max_age_nanos: int | None,
+        max_bytes: int | None,
         rate_limiter: RateLimiter | None,
         timeout: float | None,
     ) -> None: ...

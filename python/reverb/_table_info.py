@@ -34,6 +34,7 @@ def from_native(info: dict[str, Any]) -> reverb_types.TableInfo:
         "insert_wait_reason": _reason(info["insert_wait_reason"]) if info["waiting_inserts"] else None,
         "sample_wait_reason": _reason(info["sample_wait_reason"]) if info["waiting_samples"] else None,
         "max_age": info["max_age_nanos"] / 1e9 if info["max_age_nanos"] else None,
+        "max_bytes": info["max_bytes"] or None,
         "longest_wait_seconds": info["longest_wait_nanos"] * _NANOSECOND,
     }
     names = [field.name for field in dataclasses.fields(reverb_types.TableInfo)]

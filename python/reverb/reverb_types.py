@@ -92,6 +92,8 @@ class TableInfo:
     # Seconds after which items are removed, None if they are not; and how many were.
     max_age: float | None = _now(None)
     aged_out: int = _now(0)
+    # The maximum size of the data of the items, of which chunks that they share count once; None: no bound.
+    max_bytes: int | None = _now(None)
     # Items that are leased now. Leases since the server started: granted, acknowledged in time, expired, and those that
     # were acknowledged, released or extended too late.
     leased_items: int = _now(0)

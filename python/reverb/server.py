@@ -69,6 +69,7 @@ class Table:
         *,
         layout: Literal["first", "any"] = "first",
         max_age: float | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         """ValueError for invalid values, TypeError for values of a wrong type.
 
@@ -88,6 +89,9 @@ class Table:
                 "any": all items are accepted; a batch of items with different columns or dtypes raises ValueError.
             max_age: seconds after which an item is removed, however often it was sampled; None: never. The time of the
                 insert counts; later changes of the priority do not renew it.
+            max_bytes: the maximum size of the data of the items, of which chunks that they share count once; None: no
+                bound but that of the server. As with `max_size`, the remover evicts items to make room for new ones. A
+                larger item is refused: IndexError.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
@@ -121,6 +125,7 @@ class Table:
             signature=_signatures.encode_signature(signature),
             layout=layout,
             max_age_nanos=_arguments.as_max_age(max_age),
+            max_bytes=_arguments.as_bytes("max_bytes", max_bytes) or 0,
         )
 
     @classmethod
@@ -209,6 +214,7 @@ class Table:
         *,
         layout: Literal["first", "any"] | None = None,
         max_age: float | None = None,
+        max_bytes: int | None = None,
     ) -> Table:
         """Returns a new, empty table like this one, except for the arguments that are given."""
         info = self.info
@@ -230,6 +236,7 @@ class Table:
             signature=self._signature if signature is None else signature,
             layout=info.layout if layout is None else layout,
             max_age=info.max_age if max_age is None else max_age,
+            max_bytes=info.max_bytes if max_bytes is None else max_bytes,
         )
 
     def __reduce__(self) -> Any:
@@ -246,6 +253,7 @@ class Table:
                 "signature": self._signature,
                 "layout": info.layout,
                 "max_age": info.max_age,
+                "max_bytes": info.max_bytes,
             },
             (limiter.samples_per_insert, limiter.min_size_to_sample, limiter.min_diff, limiter.max_diff),
         )

@@ -150,14 +150,27 @@ void AddServer(const AdminState& state, MetricsWriter* out) {
   out->Add({}, state.not_ready_reason ? 0 : 1);
   out->Family(
       "reverb_memory_bytes", "gauge",
-      "Memory: stored chunks that items and rows refer to; unreferenced chunks on their way in or out; "
-      "resident memory of the process, which includes both.");
-  const int64_t stored_bytes = info.storage_memory_limit ? info.memory.stored : info.stored_bytes;
-  out->Add({{"part", "stored"}}, double(stored_bytes));
-  out->Add({{"part", "unreferenced"}}, double(std::max<int64_t>(info.live_bytes - stored_bytes, 0)));
-  out->Add({{"part", "resident"}}, double(state.resident_bytes));
+      "Memory: stored chunks that items and rows refer to; parked for a checkpoint; of waiting items; other "
+      "chunks in transit; messages being received; replies being sent; the index of tables; sessions of "
+      "clients; resident memory of the process, which includes all of them.");
+  const MemoryInfo& memory = info.memory;
+  for (const auto& [part, bytes] :
+       {std::pair("stored", memory.stored), std::pair("parked", memory.parked),
+        std::pair("waiting", memory.waiting), std::pair("in_transit", memory.in_transit),
+        std::pair("receiving", memory.receiving), std::pair("replies", memory.replies),
+        std::pair("index", memory.index), std::pair("sessions", memory.sessions),
+        std::pair("resident", state.resident_bytes)}) {
+    out->Add({{"part", part}}, double(bytes));
+  }
+  if (memory.limit) {
+    out->Family(
+        "reverb_memory_limit_bytes", "gauge",
+        "Bound of all parts but the resident memory, memory_limit. Inserts wait or evict when stored, "
+        "parked and index take 13/16 of it.");
+    out->Add({}, double(*memory.limit));
+  }
   if (info.max_bytes) {
-    out->Family("reverb_memory_limit_bytes", "gauge", "Bound of the stored bytes, max_bytes.");
+    out->Family("reverb_stored_limit_bytes", "gauge", "Bound of the stored bytes, max_bytes.");
     out->Add({}, double(*info.max_bytes));
   }
   out->Family("reverb_chunks", "gauge", "Chunks in memory.");

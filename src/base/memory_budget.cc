@@ -14,6 +14,11 @@ MemoryBudget::Shares MemoryBudget::SharesOf(int64_t limit) {
   return shares;
 }
 
+size_t MemoryBudget::AssignShard() {
+  static std::atomic<size_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed) % kShards;
+}
+
 void MemoryBudget::Open(std::optional<int64_t> limit, Clock* clock) {
   MutexLock lock(&mu_);
   clock_ = clock;

@@ -91,12 +91,22 @@ class MemoryBudget {
   // Of the limit; all unbounded without one.
   const Shares& shares() const { return shares_; }
 
+  // Threads count on separate shards, to avoid contention for a cache line. Returns that of this thread.
+  static constexpr size_t kShards = 32;
+  static size_t ThisThreadsShard() {
+    // Without a dynamic initializer, whose guard every call would test.
+    static constinit thread_local size_t mine_plus_1 = 0;
+    if (mine_plus_1 == 0) [[unlikely]]
+      mine_plus_1 = AssignShard() + 1;
+    return mine_plus_1 - 1;
+  }
+
   // Adds `bytes`, which may be negative, to a part.
-  void Add(MemoryPart part, int64_t bytes) {
+  void Add(MemoryPart part, int64_t bytes) { Add(part, bytes, ThisThreadsShard()); }
+  void Add(MemoryPart part, int64_t bytes, size_t shard) {
     const auto index = static_cast<size_t>(part);
     // seq_cst: see WaitForRoom().
-    const int64_t before =
-        shards_[ThisThreadsShard()].bytes[index].fetch_add(bytes, std::memory_order_seq_cst);
+    const int64_t before = shards_[shard].bytes[index].fetch_add(bytes, std::memory_order_seq_cst);
     const int64_t granules = ((before + bytes) >> granule_shift_) - (before >> granule_shift_);
     if (granules != 0) [[unlikely]]
       Publish(part, granules);
@@ -143,21 +153,15 @@ class MemoryBudget {
   void WakeWaiters() EXCLUDES(mu_);
 
  private:
-  static constexpr size_t kShards = 32;
   static constexpr int kMaxGranuleShift = 16;
   static constexpr int kMinGranuleShift = 8;
   static constexpr int64_t kUnbounded = INT64_MAX / 4;  // sums with it do not overflow
 
-  // Each thread counts on its own shard, to avoid contention for a cache line.
   struct alignas(64) Shard {
     std::array<std::atomic<int64_t>, kNumMemoryParts> bytes{};
   };
 
-  static size_t ThisThreadsShard() {
-    static std::atomic<size_t> next{0};
-    static thread_local const size_t mine = next.fetch_add(1, std::memory_order_relaxed) % kShards;
-    return mine;
-  }
+  static size_t AssignShard();
   static constexpr bool IsKept(MemoryPart part) {
     return part == MemoryPart::kStored || part == MemoryPart::kParked || part == MemoryPart::kIndex;
   }

@@ -105,6 +105,7 @@ void PutTable(std::string* out, const ManifestTable& table) {
   PutSigned(out, state.counts.aged_out);
   PutByte(out, saved.created_by_client);
   PutSigned(out, state.counters.uncounted_inserts);
+  PutSigned(out, saved.max_bytes);
 }
 
 // Version 1 kept user data beside a signature without bounds. The Python package stored the same signature
@@ -132,6 +133,7 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
   saved.signature = in.String();
   if (version == 1) saved.signature = WithBoundsOfVersion1(std::move(saved.signature), in.String());
   saved.knows_layout_and_age = version >= 3;
+  saved.knows_max_bytes = version >= 6;
   if (version >= 3) saved.layout = static_cast<LayoutPolicy>(in.Byte());
   saved.size = in.Signed();
   SavedTableState& state = saved.state;
@@ -153,6 +155,7 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
     saved.created_by_client = in.Byte() != 0;
     state.counters.uncounted_inserts = in.Signed();
   }
+  if (version >= 6) saved.max_bytes = in.Signed();
   return table;
 }
 
@@ -179,6 +182,9 @@ Status CheckManifest(const Manifest& manifest, const std::string& path) {
     }
     if (saved.max_age_nanos < 0) {
       return DamagedFile(path, "table \"" + saved.name + "\" has a negative max_age");
+    }
+    if (saved.max_bytes < 0) {
+      return DamagedFile(path, "table \"" + saved.name + "\" has a negative max_bytes");
     }
     if (!saved.signature.empty()) {
       if (Result<Signature> signature = DecodeSignature(saved.signature); !signature.ok()) {

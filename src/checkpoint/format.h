@@ -23,8 +23,9 @@
 namespace reverb::internal {
 
 // Version 1 had a string after each table's signature, which is skipped; version 3 has the table's layout there,
-// and more fields at the end of each table; version 4 has the shard at the end; version 5 has the row tables there.
-inline constexpr uint32_t kManifestVersion = 5;
+// and more fields at the end of each table; version 4 has the shard at the end; version 5 has the row tables there;
+// version 6 has max_bytes at the end of each table.
+inline constexpr uint32_t kManifestVersion = 6;
 
 // DATA_LOSS: the file at `path` is damaged.
 Status DamagedFile(const std::string& path, const std::string& what);

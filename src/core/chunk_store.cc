@@ -18,8 +18,9 @@ namespace reverb::internal {
 class ChunkAccounts final : public ChunkLedger {
  public:
   void CountNew(int64_t bytes) override {
-    shard().live_chunks.fetch_add(1, std::memory_order_relaxed);
-    budget_.Add(MemoryPart::kChunks, bytes);
+    const size_t shard = MemoryBudget::ThisThreadsShard();
+    shards_[shard].live_chunks.fetch_add(1, std::memory_order_relaxed);
+    budget_.Add(MemoryPart::kChunks, bytes, shard);
   }
   void CountStored(Chunk* chunk, int64_t bytes) override {
     if (chunk->is_tiered()) [[unlikely]]
@@ -28,9 +29,10 @@ class ChunkAccounts final : public ChunkLedger {
   }
   void CountParked(int64_t bytes) override { budget_.Add(MemoryPart::kParked, bytes); }
   void CountDestroyed(int64_t bytes) override {
-    budget_.Add(MemoryPart::kChunks, -bytes);
+    const size_t shard = MemoryBudget::ThisThreadsShard();
+    budget_.Add(MemoryPart::kChunks, -bytes, shard);
     // Last: the accounts may be reused from here on.
-    shard().live_chunks.fetch_sub(1, std::memory_order_release);
+    shards_[shard].live_chunks.fetch_sub(1, std::memory_order_release);
   }
 
   // Counts the memory of the resident forms of tiered chunks.
@@ -68,13 +70,10 @@ class ChunkAccounts final : public ChunkLedger {
   }
 
  private:
-  static constexpr size_t kShards = 32;
-  // Each thread counts on its own shard, to avoid contention for a cache line.
-  struct alignas(64) Shard {
+  struct alignas(64) Shard {  // see MemoryBudget::ThisThreadsShard()
     std::atomic<int64_t> live_chunks{0};
     std::atomic<int64_t> resident_forms{0};
   };
-  Shard& shard() { return shards_[ThisThreadsShard()]; }
   struct Registry {
     Mutex mu;
     std::vector<ChunkAccounts*> retired GUARDED_BY(mu);
@@ -83,11 +82,6 @@ class ChunkAccounts final : public ChunkLedger {
     // never destroyed, since chunks may live until the process ends
     static Registry* registry = new Registry();
     return *registry;
-  }
-  static size_t ThisThreadsShard() {
-    static std::atomic<size_t> next{0};
-    static thread_local const size_t mine = next.fetch_add(1, std::memory_order_relaxed) % kShards;
-    return mine;
   }
 
   // Counts a tiered chunk: its header is in memory, and its payload elsewhere as long as the tier does not count it here.
@@ -102,8 +96,9 @@ class ChunkAccounts final : public ChunkLedger {
    public:
     explicit ResidentLedger(ChunkAccounts* accounts) : accounts_(accounts) {}
     void CountNew(int64_t bytes) override {
-      accounts_->shard().resident_forms.fetch_add(1, std::memory_order_relaxed);
-      accounts_->budget_.Add(MemoryPart::kChunks, bytes);
+      const size_t shard = MemoryBudget::ThisThreadsShard();
+      accounts_->shards_[shard].resident_forms.fetch_add(1, std::memory_order_relaxed);
+      accounts_->budget_.Add(MemoryPart::kChunks, bytes, shard);
     }
     // The tier keeps payloads of `bytes` more (or fewer) in memory.
     void CountStored(Chunk*, int64_t bytes) override {
@@ -111,16 +106,17 @@ class ChunkAccounts final : public ChunkLedger {
       accounts_->budget_.Add(MemoryPart::kStored, bytes);
     }
     void CountDestroyed(int64_t bytes) override {
-      accounts_->budget_.Add(MemoryPart::kChunks, -bytes);
+      const size_t shard = MemoryBudget::ThisThreadsShard();
+      accounts_->budget_.Add(MemoryPart::kChunks, -bytes, shard);
       // Last: the accounts may be reused from here on.
-      accounts_->shard().resident_forms.fetch_sub(1, std::memory_order_release);
+      accounts_->shards_[shard].resident_forms.fetch_sub(1, std::memory_order_release);
     }
 
    private:
     ChunkAccounts* const accounts_;
   };
 
-  std::array<Shard, kShards> shards_;
+  std::array<Shard, MemoryBudget::kShards> shards_;
   std::atomic<int64_t> stored_elsewhere_{0};
   ResidentLedger resident_{this};
   MemoryBudget budget_;
@@ -216,24 +212,27 @@ Result<Trajectory> ChunkStore::EnterAll(const Trajectory& trajectory) {
   return trajectory.WithChunks([&](const Chunk* chunk) { return entered.at(chunk); });
 }
 
-std::string ChunkStore::DescribeRoom() const {
-  std::string text;
+std::string ChunkStore::DescribeMemory() const {
+  std::vector<std::string> parts;
   if (options_.max_bytes) {
-    text +=
-        "; stored " + std::to_string(stored_bytes()) + " of max_bytes " + std::to_string(*options_.max_bytes);
+    parts.push_back("stored " + std::to_string(stored_bytes()) + " of max_bytes " +
+                    std::to_string(*options_.max_bytes));
   }
   if (tier_ != nullptr) {
     const ChunkTier::Stats stats = tier_->stats();
-    text += "; in memory " + std::to_string(stats.memory_bytes) + " of the storage's memory_limit " +
-            std::to_string(tier_->options().memory_limit);
-    if (!stats.error.empty()) text += ", which cannot be moved to disk: " + stats.error;
+    parts.push_back("in memory " + std::to_string(stats.memory_bytes) + " of the storage's memory_limit " +
+                    std::to_string(tier_->options().memory_limit));
+    if (!stats.error.empty()) parts.back() += ", which cannot be moved to disk: " + stats.error;
   }
   if (budget_->limit()) {
     const MemoryBudget::Usage usage = budget_->usage();
-    text += "; kept " + std::to_string(usage.kept()) + " of the " + std::to_string(budget_->shares().kept) +
-            " bytes for items in memory_limit " + std::to_string(*budget_->limit());
-    if (usage.parked > 0) text += ", " + std::to_string(usage.parked) + " of them for a checkpoint";
+    parts.push_back("kept " + std::to_string(usage.kept()) + " of the " +
+                    std::to_string(budget_->shares().kept) + " bytes for items in memory_limit " +
+                    std::to_string(*budget_->limit()));
+    if (usage.parked > 0) parts.back() += ", " + std::to_string(usage.parked) + " of them for a checkpoint";
   }
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
   return text;
 }
 

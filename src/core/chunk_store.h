@@ -101,11 +101,11 @@ class ChunkStore {
   }
   // Returns whether any item may be stored now; false if it depends on its size. Cheap.
   bool HasRoomForAny() const { return !options_.max_bytes && budget_->SurelyHasRoomToKeep(kMaxQuickBytes); }
-  // Returns why inserts wait for memory, for messages.
-  std::string DescribeRoom() const;
-
   // Null if there is no disk tier.
   ChunkTier* tier() const { return tier_.get(); }
+
+  // Describes how full the bounds are, for the errors of inserts that wait.
+  std::string DescribeMemory() const;
 
   // Calls `wake` once, soon after the stored bytes next decrease. Returns a ticket for StopWaiting(), after
   // which no call is started; a call that has already been scheduled still runs.

@@ -64,18 +64,19 @@ class KeyIndex {
   // Does nothing if the key is missing.
   void Erase(uint64_t key);
 
-  // For an index that counts, instead of mapping to slots: adds 1 to the count of a key; subtracts 1 from it, and
-  // returns whether it is 0 now. REQUIRES for the latter: the count is not 0.
-  void Increment(uint64_t key) {
+  // For an index that counts, instead of mapping to slots: adds 1 to the count of a key, and returns whether it
+  // was 0; subtracts 1 from it, and returns whether it is 0 now. REQUIRES for the latter: the count is not 0.
+  bool Increment(uint64_t key) {
     const uint64_t hash = Hash(key);
     Part* part = &PartOf(hash);
     if (part->size >= part->capacity() / 4 * 3) [[unlikely]]
       part = MakeRoom(part, hash);
     Entry& entry = part->entries[part->Probe(key, hash)];
-    if (entry.slot_plus_1++ != 0) return;
+    if (entry.slot_plus_1++ != 0) return false;
     entry.key = key;
     ++part->size;
     ++size_;
+    return true;
   }
   bool Decrement(uint64_t key) {
     const uint64_t hash = Hash(key);

@@ -279,6 +279,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // Copies of settings that are in the state, for readers without the lock.
   std::atomic<bool> has_max_age_;
   std::atomic<int32_t> max_times_sampled_;
+  std::atomic<int64_t> max_bytes_;
 
   // Operations handed over to the lock's holder, newest first.
   std::atomic<Operation*> pushed_{nullptr};

@@ -352,7 +352,7 @@ Status ConcurrentTable::TimeoutError(const Operation& op) const {
     text += "; items that are leased: " + std::to_string(state_->num_leased());
   }
   if (op.wait_reason == WaitReason::kMemory) {
-    text += environment_.store->DescribeRoom();
+    text += "; " + environment_.store->DescribeMemory();
   }
   if (op.wait_reason == WaitReason::kQueued) {
     const WaitQueue& queue = is_insert ? inserts_ : samples_;

@@ -80,6 +80,7 @@ Status TableState::RestoreItem(SavedItem item) {
     chunk->AddItemRef();
     referenced_bytes_ += chunk->bytes();
     episodes_.Increment(chunk->header().episode_id());
+    if (chunk_uses_) HoldChunk(chunk);
   });
   return Status::Ok();
 }

@@ -41,6 +41,9 @@ std::string SettingsDifference(const TableSettings& present, const TableSettings
   if (present.max_age_nanos != wanted.max_age_nanos) {
     return differ("max_age", nanos(present.max_age_nanos), nanos(wanted.max_age_nanos));
   }
+  if (present.max_bytes != wanted.max_bytes) {
+    return differ("max_bytes", std::to_string(present.max_bytes), std::to_string(wanted.max_bytes));
+  }
   if (present.rate_limiter != wanted.rate_limiter) {
     return differ("the rate limiter", "(" + present.rate_limiter.ToString() + ")",
                   "(" + wanted.rate_limiter.ToString() + ")");
@@ -53,6 +56,7 @@ TableSettings AsCreated(TableSettings settings, const TableOptions& created) {
   settings.max_size = created.max_size;
   settings.max_times_sampled = created.max_times_sampled;
   settings.max_age_nanos = created.max_age.count();
+  settings.max_bytes = created.max_bytes;
   settings.rate_limiter = created.rate_limiter;
   return settings;
 }

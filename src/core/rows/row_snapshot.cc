@@ -244,6 +244,7 @@ Status RowState::RestoreRow(SavedRow row) {
     to.group = restoring_->groups[*row.group];
   }
   to.head = RowHead(row.key, row.tags, names_);
+  head_bytes_ += to.head.memory_bytes();
   to.sequence = row.sequence;
   to.version = row.version;
   to.is_open = row.is_open;
