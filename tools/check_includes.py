@@ -28,7 +28,7 @@ FOLDERS = {
     # The disk tier: payloads of chunks in files.
     "src/storage": ["src/tensor", "src/base", "include/reverb"],
     "src/core": ["src/storage", "src/tensor", "src/base", "include/reverb"],
-    "src/checkpoint": ["src/core", "src/tensor", "src/base", "include/reverb"],
+    "src/checkpoint": ["src/core", "src/storage", "src/tensor", "src/base", "include/reverb"],
     "src/transport": ["src/tensor", "src/base", "include/reverb"],
     "src/transport/inproc": ["src/transport", "src/base"],
     "src/transport/local": ["src/transport", "src/base", "include/reverb"],
