@@ -34,10 +34,6 @@ Status LaterRelease(const std::string& path, uint64_t version, uint64_t known) {
                                     ": use the release that wrote it, or a later one");
 }
 
-void PutFixed32(std::string* out, uint32_t value) {
-  out->append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
 uint64_t GetFixed64(std::string_view bytes, size_t offset) {
   uint64_t value = 0;
   std::memcpy(&value, bytes.data() + offset, sizeof value);

@@ -2,7 +2,7 @@
 // live payloads, and compacts others.
 #include <algorithm>
 #include <cstring>
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -42,7 +42,7 @@ class ForwardBlocks {
 
   bool Fill(uint64_t begin, uint64_t bytes) {
     window_bytes_ = 0;
-    window_.emplace(bytes);
+    window_ = std::make_unique<BlockBuffer>(bytes);
     if (window_->data() == nullptr || !file_->Read(begin, window_->span()).ok()) return false;
     begin_ = begin;
     window_bytes_ = bytes;
@@ -51,7 +51,7 @@ class ForwardBlocks {
 
   const BlockFile* const file_;
   const uint64_t end_;
-  std::optional<BlockBuffer> window_;
+  std::unique_ptr<BlockBuffer> window_;
   uint64_t begin_ = 0;
   uint64_t window_bytes_ = 0;
 };
