@@ -74,7 +74,7 @@ struct CheckpointWriter::Attempt {
   SegmentWriter* chunks = nullptr;  // being filled, of `added`
   uint32_t chunks_index = 0;
   SegmentWriter* pages = nullptr;
-  // By number of a segment of the disk tier: Place::segment; absent if the segment cannot be used.
+  // By number of a segment of the disk tier: its index in `added`; absent if the segment cannot be used.
   std::map<uint64_t, std::optional<uint32_t>> links;
   // New places, by index into `added`.
   absl::flat_hash_map<uint64_t, Place> places;
@@ -210,9 +210,24 @@ void CheckpointWriter::MarkLive(const Snapshot& snapshot) {
     segment->is_victim = false;
   }
   if (places_.empty()) return;
+  // Files of the disk tier that the last checkpoint has may contain more chunks of this snapshot.
+  absl::flat_hash_map<uint64_t, uint32_t> linked;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i] == nullptr || (segments_[i]->saved.number & kTierSegmentBit) == 0) continue;
+    linked.emplace(segments_[i]->saved.number, static_cast<uint32_t>(i));
+  }
+  const auto find = [&](const Chunk& chunk) -> std::optional<Place> {
+    if (const auto found = places_.find(chunk.id()); found != places_.end()) return found->second;
+    if (linked.empty() || !chunk.is_tiered()) return std::nullopt;
+    Chunk* const tiered = const_cast<Chunk*>(&chunk);
+    const PayloadPlace where = tiered->tiered().tier->FindPlace(tiered);
+    const auto segment = where.file == nullptr ? linked.end() : linked.find(where.file->number);
+    if (segment == linked.end()) return std::nullopt;
+    return places_.emplace(chunk.id(), Place{segment->second, where.ordinal}).first->second;
+  };
   const auto mark = [&](const Chunk& chunk) {
-    const auto found = places_.find(chunk.id());
-    if (found != places_.end()) MarkLive(found->second, static_cast<uint32_t>(chunk.header().payload_size()));
+    if (const auto place = find(chunk))
+      MarkLive(*place, static_cast<uint32_t>(chunk.header().payload_size()));
   };
   for (const auto& table : snapshot.row_tables) table->ForEachChunk(mark);
   for (const auto& table : snapshot.tables) {
@@ -456,24 +471,17 @@ bool CheckpointWriter::LinkChunk(Chunk* chunk, Attempt* attempt) {
   const auto [link, is_new] = attempt->links.try_emplace(where.file->number);
   if (is_new) link->second = LinkFile(where, attempt);
   if (!link->second) return false;
-  const Place place{*link->second, where.ordinal};
-  if ((place.segment & kOfAttempt) != 0) {
-    attempt->places.emplace(chunk->id(), place);
-    attempt->added[place.segment & ~kOfAttempt].Add(place.ordinal, chunk->payload_size());
-  } else {
-    places_.emplace(chunk->id(), place);
-    MarkLive(place, chunk->payload_size());
-  }
+  attempt->places.emplace(chunk->id(), Place{*link->second | kOfAttempt, where.ordinal});
+  attempt->added[*link->second].Add(where.ordinal, chunk->payload_size());
   ++attempt->stats.chunks_linked;
   return true;
 }
 
 std::optional<uint32_t> CheckpointWriter::LinkFile(const PayloadPlace& where, Attempt* attempt) {
   const PayloadFile& file = *where.file;
-  // An earlier checkpoint may have linked it for other chunks.
-  for (size_t i = 0; i < segments_.size(); ++i) {
-    if (segments_[i] == nullptr || segments_[i]->saved.number != file.number) continue;
-    return segments_[i]->is_victim ? std::nullopt : std::optional(static_cast<uint32_t>(i));
+  // The last checkpoint has it already, but its chunks are to be moved.
+  for (const auto& segment : segments_) {
+    if (segment != nullptr && segment->saved.number == file.number) return std::nullopt;
   }
   // The next checkpoint would compact it.
   if (static_cast<double>(where.live_bytes) < options_.compact_below * static_cast<double>(file.bytes)) {
@@ -491,7 +499,7 @@ std::optional<uint32_t> CheckpointWriter::LinkFile(const PayloadPlace& where, At
   }
   ++attempt->stats.segments_linked;
   attempt->added.push_back({.writer = nullptr, .file = where.file, .path = std::move(path)});
-  return static_cast<uint32_t>(attempt->added.size() - 1) | kOfAttempt;
+  return static_cast<uint32_t>(attempt->added.size() - 1);
 }
 
 Result<ChunkRef> CheckpointWriter::ResidentForm(const Chunk& chunk, Attempt* attempt) {

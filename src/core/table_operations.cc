@@ -122,8 +122,9 @@ bool ConcurrentTable::MayEvictFor(int64_t more, int64_t evicted) const {
   const bool evicts = store.options().policy == MemoryPolicy::kEvict;
   if (state_->size() < (evicts ? 1 : state_->max_size())) return false;
   if (const ChunkTier* const tier = store.tier();
-      tier != nullptr && tier->holds_memory() && store.HasRoomInBound(more)) {
-    // The tier makes room. If it cannot, evicting frees memory, or space on the disk that the tier then uses.
+      tier != nullptr && store.HasRoomInBound(more) &&
+      (tier->holds_memory() || store.budget().HasRoomToKeep(more))) {
+    // The tier makes room, or just did. If it cannot, evicting frees memory, or space on the disk for the tier.
     return tier->is_failing() && evicted <= 2 * more;
   }
   if (!evicts) return true;

@@ -310,7 +310,7 @@ TEST_F(TieredStoreTest, DamagedDataCostsOnlyTheItemsThatUsedIt) {
   std::vector<std::string> names = fs_.ListDir("/tier").value();
   const std::string path = "/tier/" + names.front();
   std::string bytes = fs_.ReadAll(path).value();
-  bytes[17] ^= 1;
+  bytes[500] ^= 1;
   ASSERT_OK(fs_.WriteAll(path, bytes));
   uint64_t cursor = 0;
   const FetchedSamples all = FetchSamplesAndWait(store_->tier(), table, table->Peek(100, &cursor));
