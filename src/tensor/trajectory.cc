@@ -167,6 +167,23 @@ Result<Trajectory> Trajectory::CreateSeries(std::span<const ColumnSpec> columns,
   return Create(columns);
 }
 
+Result<Trajectory> Trajectory::CopyBlock() const {
+  Block* const from = block(handle_);
+  const auto bytes = static_cast<size_t>(memory_bytes());
+  void* const memory = ::operator new(bytes, std::nothrow);
+  if (memory == nullptr)
+    return Status::ResourceExhausted("no memory for a trajectory of " + std::to_string(bytes) + " bytes");
+  Block* const to = new (memory) Block();
+  to->num_columns = from->num_columns;
+  to->num_slices = from->num_slices;
+  to->num_chunks = from->num_chunks;
+  std::copy_n(from->slices(), from->num_slices, to->slices());
+  std::copy_n(from->columns(), from->num_columns, to->columns());
+  TrajectoryHandle handle = handle_;
+  handle.bits = reinterpret_cast<uintptr_t>(to) | 1;
+  return Trajectory(handle);
+}
+
 void Trajectory::DestroyBlock(Block* block) {
   for (uint32_t i = 0; i < block->num_chunks; ++i) block->chunks()[i]->Unref();
   block->~Block();

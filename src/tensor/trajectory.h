@@ -89,6 +89,26 @@ class Trajectory {
            handle_.length == other.handle_.length && handle_.offset == other.handle_.offset + step;
   }
 
+  // Returns the same rows of other chunks: replace(chunk) returns the one for each distinct chunk, with the same
+  // header. RESOURCE_EXHAUSTED if there is no memory.
+  template <typename F>
+  Result<Trajectory> WithChunks(F&& replace) const {
+    if (empty()) return Trajectory();
+    if (!IsBlock(handle_)) {
+      ChunkRef chunk = replace(reinterpret_cast<Chunk*>(handle_.bits));
+      TrajectoryHandle handle = handle_;
+      handle.bits = reinterpret_cast<uintptr_t>(chunk.Release());
+      return Trajectory(handle);
+    }
+    REVERB_ASSIGN_OR_RETURN(Trajectory copy, CopyBlock());
+    Block* const from = block(handle_);
+    Block* const to = block(copy.handle_);
+    for (uint32_t i = 0; i < from->num_chunks; ++i) {
+      to->chunks()[i] = replace(from->chunks()[i]).Release();
+    }
+    return copy;
+  }
+
   // Raw handles: Adopt() takes over a reference, Share() adds one, Release() gives one up.
   static Trajectory Adopt(const TrajectoryHandle& handle) { return Trajectory(handle); }
   static Trajectory Share(const TrajectoryHandle& handle) {
@@ -177,9 +197,10 @@ class Trajectory {
   // Strings count with the blocks that they are in.
   uint64_t DecodedBytes(uint64_t limit) const;
   // Returns the memory of the slices, without the handle and the chunks.
-  int64_t memory_bytes() const {
-    if (!IsBlock(handle_)) return 0;
-    const Block& b = *block(handle_);
+  int64_t memory_bytes() const { return MemoryBytes(handle_); }
+  static int64_t MemoryBytes(const TrajectoryHandle& handle) {
+    if (!IsBlock(handle)) return 0;
+    const Block& b = *block(handle);
     return static_cast<int64_t>(sizeof(Block) + b.num_chunks * sizeof(void*) +
                                 b.num_slices * sizeof(SliceEntry) + b.num_columns * sizeof(ColumnEntry));
   }
@@ -249,6 +270,8 @@ class Trajectory {
     }
   }
   static void DestroyBlock(Block* block);
+  // Returns a copy with a block of its own, whose chunks the caller must set. REQUIRES: IsBlock(handle_).
+  Result<Trajectory> CopyBlock() const;
 
   TrajectoryHandle handle_;
 };

@@ -47,7 +47,7 @@ class CountingStore final : public ChunkLedger {
   Stats stats() const { return {live_}; }
 
   void CountNew(int64_t) override { ++live_; }
-  void CountStored(int64_t) override {}
+  void CountStored(Chunk*, int64_t) override {}
   void CountDestroyed(int64_t) override { --live_; }
 
  private:

@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/flat_array.h"
 #include "reverb/selector.h"
 
 namespace reverb::internal {
@@ -61,7 +62,6 @@ class SumTree {
   SumTree();
   SumTree(const SumTree&) = delete;
   SumTree& operator=(const SumTree&) = delete;
-  ~SumTree() { Clear(); }
 
   size_t capacity() const { return levels_.capacity; }
   // Returns the sum of all weights.
@@ -137,6 +137,7 @@ class SumTree {
   void Grow(Slot slot);
 
   const SumTreeKernels* const kernels_;
+  GrowingMemory memory_[SumTreeLevels::kMaxDepth];  // of levels_
   SumTreeLevels levels_;
   double total_ = 0;
 };
