@@ -218,9 +218,9 @@ Status NoRoomInTransit(const MemoryBudget& budget, int64_t bytes) {
 }  // namespace
 
 uint64_t Service::WindowBytes(uint64_t most) const {
-  // No stream gets more than a quarter of the share of data in transit.
+  // No stream gets more than an eighth of the share of data in transit.
   const auto share = static_cast<uint64_t>(budget().shares().transit);
-  most = std::min(most, std::max(share / 4, kMinTightWindowBytes));
+  most = std::min(most, std::max(share / 8, kMinTightWindowBytes));
   switch (budget().TransitLevel()) {
     case MemoryLevel::kRoomy:
       break;

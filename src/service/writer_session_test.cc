@@ -430,12 +430,13 @@ TEST_F(WriterSessionTest, ManyRejectionsAreSentInSeveralReplies) {
 TEST_F(WriterSessionTest, TheWindowShrinksWhileTransitTakesMuchMemory) {
   store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{64} << 20}, &clock_);
   Create({{.name = "t"}});
-  // A quarter of the share of data in transit.
-  constexpr uint64_t kMost = 2 << 20;
+  // An eighth of the share of data in transit.
+  constexpr uint64_t kMost = 1 << 20;
   EXPECT_EQ(service_->InsertWindowBytes(), kMost);
-  EXPECT_EQ(service_->WindowBytes(1 << 20), 1u << 20);
+  EXPECT_EQ(service_->WindowBytes(1000), 1000u);
   MemoryCharge replies(&store_->budget(), MemoryPart::kReplies, 5 << 20);
-  EXPECT_EQ(service_->InsertWindowBytes(), kMost / 8);
+  EXPECT_EQ(service_->InsertWindowBytes(), 256u << 10);
+  EXPECT_EQ(service_->WindowBytes(1000), 1000u);
   replies.Set(9 << 20);
   EXPECT_EQ(service_->InsertWindowBytes(), 256u << 10);
   replies.Set(0);
