@@ -1,6 +1,6 @@
 // trajectory_writer_testing.h — a fixture for tests of TrajectoryWriterImpl, which writes to a FakeSink.
-#ifndef REVERB_SRC_CLIENT_TRAJECTORY_WRITER_TESTING_H_
-#define REVERB_SRC_CLIENT_TRAJECTORY_WRITER_TESTING_H_
+#ifndef REVERB_CLIENT_TRAJECTORY_WRITER_TESTING_H_
+#define REVERB_CLIENT_TRAJECTORY_WRITER_TESTING_H_
 
 #include <gtest/gtest.h>
 
@@ -52,4 +52,4 @@ class TrajectoryWriterFixture : public ::testing::Test {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_SRC_CLIENT_TRAJECTORY_WRITER_TESTING_H_
+#endif  // REVERB_CLIENT_TRAJECTORY_WRITER_TESTING_H_

@@ -1,7 +1,7 @@
 // table_testing.h — a fixture for tests of ConcurrentTable: a manual clock, a store, and operations whose
 // outcome is recorded.
-#ifndef REVERB_SRC_CORE_TABLE_TESTING_H_
-#define REVERB_SRC_CORE_TABLE_TESTING_H_
+#ifndef REVERB_CORE_TABLE_TESTING_H_
+#define REVERB_CORE_TABLE_TESTING_H_
 
 #include <gtest/gtest.h>
 
@@ -90,4 +90,4 @@ class TableFixture : public ::testing::Test {
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_SRC_CORE_TABLE_TESTING_H_
+#endif  // REVERB_CORE_TABLE_TESTING_H_

@@ -97,12 +97,14 @@ class PackedChunkHeader {
   // Returns the bytes of a row, which are contiguous in the payload, if the column is stored raw; 0 if it is not, and
   // for strings. Takes a fraction of the time of column().
   uint64_t raw_row_bytes(uint32_t i) const {
+    const bool is_raw = (columns()[i].kind >> kCodecShift & kCodecMask) == static_cast<uint8_t>(Codec::kRaw);
+    return is_raw ? fixed_row_bytes(i) : 0;
+  }
+  // Returns the bytes of a decoded row, or 0 for strings, whose rows differ. As quick as raw_row_bytes().
+  uint64_t fixed_row_bytes(uint32_t i) const {
     const Column& column = columns()[i];
     const auto dtype = static_cast<DType>(column.kind & kDTypeMask);
-    if ((column.kind >> kCodecShift & kCodecMask) != static_cast<uint8_t>(Codec::kRaw) ||
-        dtype == DType::kString) {
-      return 0;
-    }
+    if (dtype == DType::kString) return 0;
     uint64_t bytes = ItemSize(dtype);
     for (const uint32_t dim : std::span(dims() + column.first_dim, column.rank)) bytes *= dim;
     return bytes;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "tensor/column.h"
 
 namespace reverb::internal {
@@ -76,7 +77,9 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
   }
 
   size_t num_slices = 0;
-  std::vector<Chunk*> chunks;
+  for (const ColumnSpec& column : columns) num_slices += column.slices.size();
+  if (num_slices >= kSqueezeBit) return Status::InvalidArgument("item trajectory has too many slices");
+  absl::InlinedVector<Chunk*, 16> chunks;
   // Most items have few chunks, for which a scan is faster than hashing.
   absl::flat_hash_map<Chunk*, uint32_t> index;
   const auto index_of = [&](Chunk* chunk) -> uint32_t {
@@ -98,6 +101,7 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
   };
 
   std::vector<SliceEntry> entries;
+  entries.reserve(num_slices);
   for (size_t c = 0; c < columns.size(); ++c) {
     const ColumnSpec& column = columns[c];
     if (column.slices.empty()) {
@@ -120,8 +124,6 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
                                      " cannot be squeezed: it has " + std::to_string(rows) +
                                      " rows, and only a single row can be squeezed");
     }
-    num_slices += column.slices.size();
-    if (num_slices >= kSqueezeBit) return Status::InvalidArgument("item trajectory has too many slices");
   }
 
   const size_t bytes = sizeof(Block) + chunks.size() * sizeof(Chunk*) + num_slices * sizeof(SliceEntry) +
@@ -186,7 +188,7 @@ uint64_t Trajectory::DecodedBytes(uint64_t limit) const {
     for (uint32_t s = 0; s < slices && bytes <= limit; ++s) {
       const SliceView view = slice(c, s);
       const PackedChunkHeader header = view.chunk->header();
-      if (const uint64_t row_bytes = header.raw_row_bytes(view.chunk_column); row_bytes > 0) {
+      if (const uint64_t row_bytes = header.fixed_row_bytes(view.chunk_column); row_bytes > 0) {
         bytes += row_bytes * view.length;
         continue;
       }

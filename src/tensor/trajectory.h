@@ -147,6 +147,22 @@ class Trajectory {
     }
     return true;
   }
+  // Calls visit(slice) for the slices of all columns, in order. Faster than slice() for each.
+  template <typename F>
+  void ForEachSlice(F&& visit) const {
+    if (!IsBlock(handle_)) {
+      if (!empty()) visit(slice(0, 0));
+      return;
+    }
+    Block* const b = block(handle_);
+    Chunk* const* const chunks = b->chunks();
+    for (const SliceEntry& entry : std::span(b->slices(), b->num_slices)) {
+      visit(SliceView{.chunk = chunks[entry.chunk],
+                      .chunk_column = entry.chunk_column,
+                      .offset = entry.offset + handle_.offset * entry.length,
+                      .length = entry.length});
+    }
+  }
   // Returns the number of rows in all slices of a column.
   int64_t length(uint32_t column) const;
 

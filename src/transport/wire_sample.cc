@@ -152,16 +152,15 @@ Status CheckItemSize(const Trajectory& trajectory, uint64_t max_bytes, const Wir
   size_t slices = 0;
   // A quick upper bound, usually far below the limit: the headers and payloads of whole chunks and some more.
   uint64_t bytes = 128;
-  bool is_raw = true;  // raw rows are no larger when they are decoded
-  for (uint32_t c = 0; c < columns; ++c) {
-    const uint32_t of_column = trajectory.num_slices(c);
-    slices += of_column;
-    for (uint32_t s = 0; s < of_column; ++s) {
-      const SliceView slice = trajectory.slice(c, s);
-      bytes += 256 + 2 * static_cast<uint64_t>(slice.chunk->bytes());
-      is_raw &= slice.chunk->header().raw_row_bytes(slice.chunk_column) > 0;
-    }
-  }
+  uint64_t decoded = 0;
+  bool has_strings = false;  // or empty rows
+  trajectory.ForEachSlice([&](const SliceView& slice) {
+    ++slices;
+    bytes += 256 + 2 * static_cast<uint64_t>(slice.chunk->bytes());
+    const uint64_t row_bytes = slice.chunk->header().fixed_row_bytes(slice.chunk_column);
+    decoded += row_bytes * slice.length;
+    has_strings |= row_bytes == 0;
+  });
   if (columns > limits.max_columns) {
     return Status::ResourceExhausted("has " + Number(columns) + " columns, at most " +
                                      Number(limits.max_columns) + " are accepted");
@@ -171,13 +170,13 @@ Status CheckItemSize(const Trajectory& trajectory, uint64_t max_bytes, const Wir
                                      Number(limits.max_slices) +
                                      " are accepted; make it of fewer rows, or write longer chunks");
   }
-  if (!is_raw || bytes > limits.max_decoded_item_bytes) {
-    const uint64_t decoded = trajectory.DecodedBytes(limits.max_decoded_item_bytes);
-    if (decoded > limits.max_decoded_item_bytes) {
-      return Status::ResourceExhausted("takes more than " + Number(limits.max_decoded_item_bytes) +
-                                       " bytes when it is decoded; make it of fewer rows, or raise "
-                                       "max_decoded_item_bytes in the server's limits and of its clients");
-    }
+  if (has_strings) [[unlikely]] {
+    decoded = trajectory.DecodedBytes(limits.max_decoded_item_bytes);
+  }
+  if (decoded > limits.max_decoded_item_bytes) [[unlikely]] {
+    return Status::ResourceExhausted("takes more than " + Number(limits.max_decoded_item_bytes) +
+                                     " bytes when it is decoded; make it of fewer rows, or raise "
+                                     "max_decoded_item_bytes in the server's limits and of its clients");
   }
   if (bytes <= max_bytes) [[likely]] {
     return Status::Ok();
