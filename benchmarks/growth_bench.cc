@@ -3,12 +3,12 @@
 //   growth_bench [ITEMS [SAMPLER]]      64,000,000 items by default; fifo, uniform, prioritized or min_heap
 //
 // All items refer to one chunk, so that the memory is that of the table alone: slots, keys, episodes and selectors. Prints
-// the longest inserts, with the number of items at that time and how often the system interrupted the thread meanwhile:
-// a pause with interruptions is that of another program.
+// the longest inserts by the time that the thread used, in the program and in the system, with the number of items then.
+// The time on the clock would include pauses in which other programs ran.
 #include <sys/resource.h>
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -26,15 +26,14 @@ using namespace reverb;
 using namespace reverb::internal;
 
 struct Pause {
-  double millis = 0;
+  int64_t nanos = 0;
   int64_t items = 0;
-  int64_t interruptions = 0;
 };
 
-int64_t Interruptions() {
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  return usage.ru_nivcsw;
+int64_t ThreadNanos() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
 ChunkRef MakeChunk(ChunkStore* store) {
@@ -67,32 +66,31 @@ int main(int argc, char** argv) {
   auto state = TableState::Create(std::move(options)).value();
   constexpr size_t kShown = 8;
   std::vector<Pause> pauses;  // the longest, shortest first
-  double total = 0;
-  int64_t interruptions = Interruptions();
+  const int64_t started = ThreadNanos();
+  int64_t last = started;
   Effects effects;
   for (int64_t i = 0; i < items; ++i) {
     Item item{.key = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15u,
               .priority = static_cast<double>(i % 1000),
               .trajectory = Trajectory::Single(chunk, 0, 1).value()};
-    const auto begin = std::chrono::steady_clock::now();
     state->InsertOrAssign(std::move(item), i, &effects);
-    const double millis =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-    total += millis;
-    if (millis < 0.1 || (pauses.size() == kShown && millis <= pauses.front().millis)) continue;
-    const int64_t now = Interruptions();
-    pauses.push_back({millis, i + 1, now - std::exchange(interruptions, now)});
-    std::ranges::sort(pauses, {}, &Pause::millis);
+    const int64_t now = ThreadNanos();
+    const int64_t nanos = now - std::exchange(last, now);
+    if (pauses.size() == kShown && nanos <= pauses.front().nanos) [[likely]]
+      continue;
+    pauses.push_back({nanos, i + 1});
+    std::ranges::sort(pauses, {}, &Pause::nanos);
     if (pauses.size() > kShown) pauses.erase(pauses.begin());
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::printf("%lld items, %s: %.0f ns per insert, index %.1f GB, RSS %.1f GB\n",
-              static_cast<long long>(items), sampler.c_str(), total / static_cast<double>(items) * 1e6,
+  std::printf("%lld items, %s: %.0f ns per insert with its measurement, index %.1f GB, RSS %.1f GB\n",
+              static_cast<long long>(items), sampler.c_str(),
+              static_cast<double>(last - started) / static_cast<double>(items),
               static_cast<double>(state->index_bytes()) / 1e9, static_cast<double>(usage.ru_maxrss) / 1e6);
   for (auto pause = pauses.rbegin(); pause != pauses.rend(); ++pause) {
-    std::printf("  %7.3f ms at %lld items, %lld interruptions since the one before\n", pause->millis,
-                static_cast<long long>(pause->items), static_cast<long long>(pause->interruptions));
+    std::printf("  %7.3f ms at %lld items\n", static_cast<double>(pause->nanos) / 1e6,
+                static_cast<long long>(pause->items));
   }
   return 0;
 }

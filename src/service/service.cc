@@ -65,11 +65,19 @@ Status ServiceLimits::Validate() const {
   return Status::Ok();
 }
 
+void ServiceLimits::FitInto(const MemoryBudget& budget) {
+  // Larger ones could not be received.
+  const auto max_transit = static_cast<uint64_t>(budget.max_transit());
+  max_item_bytes = std::min(max_item_bytes, max_transit);
+  wire.max_message_bytes = std::min(wire.max_message_bytes, max_transit);
+  // Writers that are disconnected leave room for the others.
+  max_disconnected_bytes = std::min(
+      max_disconnected_bytes, std::max<uint64_t>(static_cast<uint64_t>(budget.shares().transit) / 2, 1));
+}
+
 Result<std::shared_ptr<Service>> Service::Create(Options options) {
   REVERB_RETURN_IF_ERROR(options.limits.Validate());
-  // A larger item could not be received.
-  const auto max_transit = static_cast<uint64_t>(options.store->budget().max_transit());
-  options.limits.max_item_bytes = std::min(options.limits.max_item_bytes, max_transit);
+  options.limits.FitInto(options.store->budget());
   std::map<std::string, std::shared_ptr<ConcurrentTable>, std::less<>> tables;
   for (const std::shared_ptr<ConcurrentTable>& table : options.tables) {
     if (table->store() != options.store) {
@@ -210,9 +218,9 @@ Status NoRoomInTransit(const MemoryBudget& budget, int64_t bytes) {
 }  // namespace
 
 uint64_t Service::WindowBytes(uint64_t most) const {
-  // No stream gets more than a quarter of the share of data in transit.
+  // No stream gets more than an eighth of the share of data in transit.
   const auto share = static_cast<uint64_t>(budget().shares().transit);
-  most = std::min(most, std::max(share / 4, kMinTightWindowBytes));
+  most = std::min(most, std::max(share / 8, kMinTightWindowBytes));
   switch (budget().TransitLevel()) {
     case MemoryLevel::kRoomy:
       break;

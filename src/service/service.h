@@ -58,6 +58,8 @@ struct ServiceLimits {
   size_t max_remembered_writers = 100'000;
 
   Status Validate() const;
+  // Lowers limits on data in transit that the budget has no room for.
+  void FitInto(const MemoryBudget& budget);
 };
 
 // What a server knows of a writer without a session.

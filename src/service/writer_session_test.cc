@@ -430,12 +430,13 @@ TEST_F(WriterSessionTest, ManyRejectionsAreSentInSeveralReplies) {
 TEST_F(WriterSessionTest, TheWindowShrinksWhileTransitTakesMuchMemory) {
   store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{64} << 20}, &clock_);
   Create({{.name = "t"}});
-  // A quarter of the share of data in transit.
-  constexpr uint64_t kMost = 2 << 20;
+  // An eighth of the share of data in transit.
+  constexpr uint64_t kMost = 1 << 20;
   EXPECT_EQ(service_->InsertWindowBytes(), kMost);
-  EXPECT_EQ(service_->WindowBytes(1 << 20), 1u << 20);
+  EXPECT_EQ(service_->WindowBytes(1000), 1000u);
   MemoryCharge replies(&store_->budget(), MemoryPart::kReplies, 5 << 20);
-  EXPECT_EQ(service_->InsertWindowBytes(), kMost / 8);
+  EXPECT_EQ(service_->InsertWindowBytes(), 256u << 10);
+  EXPECT_EQ(service_->WindowBytes(1000), 1000u);
   replies.Set(9 << 20);
   EXPECT_EQ(service_->InsertWindowBytes(), 256u << 10);
   replies.Set(0);
@@ -448,6 +449,8 @@ TEST_F(WriterSessionTest, ChunksThatDoNotFitIntoTransitAreRefused) {
   const int64_t most = store_->budget().max_transit();
   EXPECT_EQ(most, 12 << 20);
   EXPECT_EQ(service_->limits().max_item_bytes, static_cast<uint64_t>(most));
+  EXPECT_EQ(service_->limits().wire.max_message_bytes, static_cast<uint64_t>(most));
+  EXPECT_EQ(service_->limits().max_disconnected_bytes, 4u << 20);
   const auto allocate = [&](int64_t bytes) {
     ColumnEncoder encoder(DType::kUint8, {static_cast<uint32_t>(bytes)}, CodecPolicy::kNone);
     std::vector<uint8_t> encoded;

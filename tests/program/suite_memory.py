@@ -77,10 +77,10 @@ class MemoryLimit(ProgramTest):
         self.addCleanup(process.kill)
         return process
 
-    def start_server(self, when_full: str, *words: str) -> Server:
+    def start_server(self, when_full: str, *words: str, remover: str = "fifo") -> Server:
         (self.folder / "server.toml").write_text(
             f'[server]\nmemory_limit = {MEMORY_LIMIT}\nwhen_full = "{when_full}"\n'
-            '[[table]]\nname = "t"\nmax_size = 1_000_000_000\n'
+            f'[[table]]\nname = "t"\nmax_size = 1_000_000_000\nremover = "{remover}"\n'
         )
         server = self.serve("--config", str(self.folder / "server.toml"), *words)
         if "libasan" in pathlib.Path(f"/proc/{server.process.pid}/maps").read_text():
@@ -111,6 +111,7 @@ class MemoryLimit(ProgramTest):
         """Runs four writers at full speed beside a learner that stops reading; then a reset."""
         server = self.start_server(when_full)
         writers = [self.start_bench(server, "insert", "--size", str(size), local=local) for _ in range(4)]
+        wait_until("items", lambda: self.table(server, "t")["size"] > 0)
         learner = self.start_bench(server, "sample", local=local)
         wait_until("the learner to sample", lambda: self.table(server, "t")["samples"] > 0)
         learner.send_signal(signal.SIGSTOP)
@@ -153,7 +154,8 @@ class MemoryLimit(ProgramTest):
 
     def test_checkpoints_while_items_are_evicted(self):
         """What a checkpoint keeps counts: inserts wait for it, and it ends."""
-        server = self.start_server("evict", "--checkpoint", str(self.folder / "checkpoints"))
+        # Evicts items of all pages, whether or not they are written.
+        server = self.start_server("evict", "--checkpoint", str(self.folder / "checkpoints"), remover="uniform")
         writers = [self.start_bench(server, "insert", "--size", "40000", local=True) for _ in range(2)]
         wait_until("full memory", lambda: self.table(server, "t")["evictions"] > 0)
         checkpoints = []

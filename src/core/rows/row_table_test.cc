@@ -198,18 +198,19 @@ TEST_F(RowTableTest, NewRowsWaitForTheMemoryLimit) {
 
 TEST_F(RowTableTest, TheIndexIsCharged) {
   Open({.consumers = {"train"}}, {.memory_limit = int64_t{1} << 30});
+  constexpr int kRows = 10'000;
   const MemoryBudget& budget = store_->budget();
   std::vector<std::string> keys;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < kRows; ++i) {
     keys.push_back("a key of a row that takes some memory " + std::to_string(i));
     Put({.columns = {"x"}}, {MakeRow(keys.back(), {1})});
   }
   const int64_t full = budget.usage().index;
-  EXPECT_GT(full, 2000 * 60);
-  EXPECT_LT(full, 2000 * 400);
-  ASSERT_THAT(table_->Delete(keys), test::IsOkAndHolds(2000));
+  EXPECT_GT(full, kRows * 60);
+  EXPECT_LT(full, kRows * 400);
+  ASSERT_THAT(table_->Delete(keys), test::IsOkAndHolds(kRows));
   // Slots are kept, keys are not.
-  EXPECT_LT(budget.usage().index, full - 2000 * 40);
+  EXPECT_LT(budget.usage().index, full - kRows * 40);
   table_.reset();
   EXPECT_EQ(budget.usage().index, 0);
 }

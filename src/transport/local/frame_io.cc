@@ -199,9 +199,6 @@ FrameReader::Outcome FrameReader::Receive(int fd, Status* status) {
 }
 
 void FrameReader::Drop() {
-  block_.reset();
-  capacity_ = begin_ = end_ = 0;
-  descriptors_.clear();
   large_ = {};
   large_bytes_ = nullptr;
 }

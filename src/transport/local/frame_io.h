@@ -45,7 +45,7 @@ class FrameReader {
   // call Refill() when there is more to read.
   Outcome Next(int fd, IncomingFrame* frame, Status* status);
   void Refill() { is_drained_ = false; }
-  // Frees what was received. Next() must not be called any more.
+  // Frees a large frame that was not received completely. Next() must not be called any more.
   void Drop();
 
  private:
