@@ -360,22 +360,17 @@ int64_t TableState::Sample(int64_t n, bool rate_limited, std::vector<internal::S
   return static_cast<int64_t>(out->size() - before);
 }
 
-void TableState::CountSampled(SlotRecord* record) {
-  if (record->times_sampled == 0) ++counts_.num_unique_samples;
-  if (record->times_sampled < std::numeric_limits<int32_t>::max()) ++record->times_sampled;
-}
-
-internal::Sample TableState::Record(const Selection& selection, bool rate_limited) {
+void TableState::Record(const Selection& selection, bool rate_limited, internal::Sample* sample) {
   SlotRecord& record = slots_.Mutable(selection.slot);
   CountSampled(&record);
-  return {.key = record.key,
-          .priority = record.priority,
-          .probability = selection.probability,
-          .table_size = size_,
-          .inserted_at = record.inserted_at,
-          .times_sampled = record.times_sampled,
-          .rate_limited = rate_limited,
-          .trajectory = Trajectory::Share(record.trajectory)};
+  sample->key = record.key;
+  sample->priority = record.priority;
+  sample->probability = selection.probability;
+  sample->table_size = size_;
+  sample->inserted_at = record.inserted_at;
+  sample->times_sampled = record.times_sampled;
+  sample->rate_limited = rate_limited;
+  sample->trajectory = Trajectory::Share(record.trajectory);
 }
 
 void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<internal::Sample>* out) {
@@ -392,15 +387,22 @@ void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<internal::S
     selections_.resize(static_cast<size_t>(group));
     sampler_->Sample(selections_);
     const size_t count = selections_.size();
+    out->resize(out->size() + count);
+    const std::span<internal::Sample> samples = std::span(*out).last(count);
     const auto prefetch_trajectory = [&](size_t i) {
-      __builtin_prefetch(Trajectory::counted_object(slots_[selections_[i].slot].trajectory), 1);
+      // Its counter, and what the sampler reads next: the addresses of rows, or the header of the chunk.
+      constexpr size_t kBytes = 64;
+      const auto* const object =
+          static_cast<const char*>(Trajectory::counted_object(slots_[selections_[i].slot].trajectory));
+      __builtin_prefetch(object, 1);
+      __builtin_prefetch(object + kBytes - 1);
     };
     for (size_t i = 0; i < std::min(count, kFetchSlot); ++i) slots_.Prefetch(selections_[i].slot);
     for (size_t i = 0; i < std::min(count, kFetchTrajectory); ++i) prefetch_trajectory(i);
     for (size_t i = 0; i < count; ++i) {
       if (i + kFetchSlot < count) slots_.Prefetch(selections_[i + kFetchSlot].slot);
       if (i + kFetchTrajectory < count) prefetch_trajectory(i + kFetchTrajectory);
-      out->push_back(Record(selections_[i], rate_limited));
+      Record(selections_[i], rate_limited, &samples[i]);
     }
     n -= group;
   }
@@ -418,7 +420,7 @@ void TableState::DrawOneByOne(int64_t n, bool rate_limited, std::vector<internal
 void TableState::Take(const Selection& pick, bool rate_limited, std::vector<internal::Sample>* out,
                       Effects* effects) {
   limiter_.CountSamples(1);
-  out->push_back(Record(pick, rate_limited));
+  Record(pick, rate_limited, &out->emplace_back());
   const SlotRecord& record = slots_[pick.slot];
   const bool used_up = removes_sampled_items() && record.times_sampled >= max_times_sampled_;
   RunHooks(&TableExtension::OnSample, record, effects);

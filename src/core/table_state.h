@@ -266,9 +266,13 @@ class TableState {
   // number of samples of the batch that were drawn before.
   Status Plan(int64_t n, int64_t before, const BatchRules& rules, const Trajectory* first);
   std::vector<std::string> ColumnNames() const;
-  internal::Sample Record(const Selection& selection, bool rate_limited);
+  // Counts a sample and fills a new Sample with it.
+  void Record(const Selection& selection, bool rate_limited, internal::Sample* sample);
   // Counts a sample of the item.
-  void CountSampled(SlotRecord* record);
+  void CountSampled(SlotRecord* record) {
+    if (record->times_sampled == 0) ++counts_.num_unique_samples;
+    if (record->times_sampled < std::numeric_limits<int32_t>::max()) ++record->times_sampled;
+  }
 
   SelectorItem EntryOf(Slot slot) const {
     const SlotRecord& record = slots_[slot];

@@ -35,12 +35,45 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
 namespace {
 
 // Prefetches what is encoded next.
-void FetchAhead(const std::vector<Sample>& items, size_t at, bool payloads) {
-  constexpr size_t kSlices = 24, kHeaders = 12, kPayload = 6, kHeaderBytes = 192, kPayloadLines = 8;
-  if (at + kSlices < items.size()) PrefetchSlices(items[at + kSlices].trajectory);
-  if (at + kHeaders < items.size()) PrefetchHeaders(items[at + kHeaders].trajectory, kHeaderBytes);
-  if (payloads && at + kPayload < items.size())
-    PrefetchPayload(items[at + kPayload].trajectory, kPayloadLines);
+class EncodePrefetcher {
+ public:
+  // `payloads`: they are copied.
+  explicit EncodePrefetcher(bool payloads) : payloads_(payloads) {}
+
+  void FetchAhead(const std::vector<Sample>& items, size_t at) {
+    constexpr size_t kSlices = 24, kHeaders = 12, kPayload = 6, kHeaderBytes = 192, kPayloadLines = 8;
+    if (at + kSlices < items.size()) PrefetchSlices(items[at + kSlices].trajectory);
+    // The chunks of items whose rows are known are not read.
+    if (at + kHeaders < items.size() && items[at + kHeaders].trajectory.row_layout() == 0) {
+      PrefetchHeaders(items[at + kHeaders].trajectory, kHeaderBytes);
+    }
+    if (!payloads_ || at + kPayload >= items.size()) return;
+    const Trajectory& trajectory = items[at + kPayload].trajectory;
+    if (trajectory.row_layout() == 0) return PrefetchPayload(trajectory, kPayloadLines);
+    if (trajectory.row_layout() != row_layout_) LearnSizes(trajectory);
+    for (size_t c = 0; c < bytes_.size(); ++c) {
+      PrefetchBytes(trajectory.rows()[c], std::min(bytes_[c], kPayloadLines * kCacheLine));
+    }
+  }
+
+ private:
+  void LearnSizes(const Trajectory& trajectory) {
+    row_layout_ = trajectory.row_layout();
+    bytes_.clear();
+    trajectory.ForEachSingleSlice([&](uint32_t /*column*/, const SliceView& slice, bool /*squeeze*/) {
+      bytes_.push_back(slice.length * slice.chunk->header().raw_row_bytes(slice.chunk_column));
+      return true;
+    });
+  }
+
+  const bool payloads_;
+  uint32_t row_layout_ = 0;
+  std::vector<uint64_t> bytes_;  // of the rows of each column of that layout
+};
+
+// Returns whether both consist of raw rows of the same sizes, so that their estimates are the same too.
+bool HaveSameRows(const Trajectory& a, const Trajectory& b) {
+  return a.row_layout() != 0 && a.row_layout() == b.row_layout();
 }
 
 // Returns the leases of samples of one request, all of which are leased or none.
@@ -300,8 +333,14 @@ void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> 
   std::vector<SampleSize> sizes;
   if (!shares_memory_) {
     sizes.reserve(items.size());
+    EncodePrefetcher prefetcher(/*payloads=*/!sends_references_);
     for (size_t i = 0; i < items.size(); ++i) {
-      FetchAhead(items, i, !sends_references_);
+      prefetcher.FetchAhead(items, i);
+      if (i > 0 && HaveSameRows(items[i].trajectory, items[i - 1].trajectory)) {
+        sizes.push_back(sizes.back());
+        bytes += sizes.back().bytes;
+        continue;
+      }
       sizes.push_back(EstimateBytes(items[i].trajectory));
       if (Status fits = CheckDrawn(table, items[i], sizes.back()); !fits.ok()) [[unlikely]] {
         undelivered = GrantsOf(std::span(items).subspan(i));

@@ -171,6 +171,14 @@ class Chunk {
     if (size > 0) std::memcpy(out, payload().data() + offset, size);
     return Status::Ok();
   }
+  // Returns the payload if it is in memory that belongs to this chunk and stays there as long as it lives; null
+  // otherwise.
+  const uint8_t* fixed_payload() const {
+    if (place_ == Place::kInline) [[likely]] {
+      return tail();
+    }
+    return place_ == Place::kSourced ? sourced().data : nullptr;
+  }
   // Returns whether payload() has to join the bytes first.
   bool is_scattered() const { return place_ == Place::kScattered; }
   std::span<const uint8_t> column_payload(uint32_t column) const {

@@ -130,6 +130,7 @@ class SumTree {
     size_t index = slot;
     for (int level = 0; level < 3 && level < levels_.depth; ++level, index >>= 3) {
       __builtin_prefetch(levels_.values[level] + (index & ~size_t{7}), 1);
+      asm volatile("");  // without it, GCC 12 removes calls of functions that only prefetch
     }
   }
 
