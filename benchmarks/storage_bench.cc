@@ -138,7 +138,7 @@ void Run(const Settings& settings) {
   reverb::TableOptions table{.name = "replay",
                              .sampler = reverb::SelectorOptions::Uniform(1),
                              .remover = reverb::SelectorOptions::Fifo(),
-                             .max_size = int64_t{1} << 40};
+                             .max_size = 1 << 30};
   auto server = reverb::Server::Start(
       {.tables = {table},
        .storage = reverb::StorageOptions{.path = tier,
