@@ -100,7 +100,10 @@ void FetchSamples(PayloadTier* tier, const std::shared_ptr<ConcurrentTable>& tab
   tier->Fetch(std::move(refs), [state](std::vector<Result<ChunkRef>> fetched) {
     FetchedSamples result = Replace(state->table.get(), std::move(state->samples), state->chunks, fetched);
     fetched.clear();
-    state->done(std::move(result));
+    // Once the caller has the result, it may destroy the store of the table.
+    const std::function<void(FetchedSamples)> done = std::move(state->done);
+    *state = {};
+    done(std::move(result));
   });
 }
 

@@ -51,7 +51,10 @@ class TieredStoreTest : public testing::Test {
             .retry_interval = 1ms};
   }
   void Open(const ChunkTier::Options& options, ChunkStore::Options store = {}) {
-    Result<ChunkTierPtr> tier = ChunkTier::Open(&fs_, options);
+    OpenIn(&fs_, options, store);
+  }
+  void OpenIn(FakeFileSystem* fs, const ChunkTier::Options& options, ChunkStore::Options store = {}) {
+    Result<ChunkTierPtr> tier = ChunkTier::Open(fs, options);
     ASSERT_OK(tier.status());
     store_ = std::make_shared<ChunkStore>(store, RealClock(), *std::move(tier));
   }
@@ -103,8 +106,10 @@ class TieredStoreTest : public testing::Test {
     EXPECT_EQ(std::ssize(all.samples), size);
     for (const Sample& sample : all.samples) EXPECT_TRUE(HasItsData(sample));
   }
-  size_t NumFiles() {
-    std::vector<std::string> names = fs_.ListDir("/tier").value();
+  size_t NumFiles() { return NumFiles(fs_); }
+  static size_t NumFiles(FakeFileSystem& fs) {
+    if (!fs.FileExists("/tier").value()) return 0;
+    std::vector<std::string> names = fs.ListDir("/tier").value();
     std::erase(names, "LOCK");
     return names.size();
   }
@@ -253,10 +258,10 @@ TEST_F(TieredStoreTest, CompactionKeepsTheFilesWithinTheLimit) {
     ASSERT_OK(Insert(*table, key)) << key;
     ASSERT_LE(store_->tier()->stats().file_bytes, options.disk_limit);
   }
-  EXPECT_GT(table->size(), 40);
+  EXPECT_GT(table->size(), 30);
   EXPECT_GT(table->Info().evictions, 0);
   ExpectAllReadable(table, table->size());
-  EXPECT_EQ(store_->tier()->stats().error, "");
+  EXPECT_EQ(store_->tier()->stats().lost_chunks, 0);
 }
 
 TEST_F(TieredStoreTest, InsertsWaitWhenMemoryAndDiskAreFull) {
@@ -373,20 +378,26 @@ TEST_F(TieredStoreTest, SurvivesADiskOfWhichEveryNthOperationFails) {
 
 // A power loss leaves some of the files, in any state: the tier is a cache, which starts empty.
 TEST_F(TieredStoreTest, StartsEmptyAfterAPowerLoss) {
-  for (uint64_t seed = 0; seed < 10; ++seed) {
-    Open(TierOptions());
-    const auto table = MakeTable();
-    for (uint64_t key = 1; key <= 60; ++key) ASSERT_OK(Insert(*table, key));
-    fs_.Crash(seed);
-    store_.reset();
-    Open(TierOptions());
-    EXPECT_EQ(NumFiles(), 0u) << seed;
+  Open(TierOptions());
+  auto table = MakeTable();
+  for (uint64_t key = 1; key <= 60; ++key) ASSERT_OK(Insert(*table, key));
+  std::vector<std::unique_ptr<FakeFileSystem>> crashed;
+  for (uint64_t seed = 0; seed < 10; ++seed) crashed.push_back(fs_.AfterCrash(seed));
+  table.reset();
+  store_.reset();
+  size_t num_left = 0;
+  for (const std::unique_ptr<FakeFileSystem>& fs : crashed) {
+    num_left += NumFiles(*fs);
+    OpenIn(fs.get(), TierOptions());
+    EXPECT_EQ(NumFiles(*fs), 0u);
     EXPECT_EQ(store_->tier()->stats().file_bytes, 0);
-    const auto next = MakeTable();
+    auto next = MakeTable();
     for (uint64_t key = 1; key <= 60; ++key) ASSERT_OK(Insert(*next, key));
     ExpectAllReadable(next, 60);
+    next.reset();
     store_.reset();
   }
+  EXPECT_GT(num_left, 0u) << "a power loss leaves files";
 }
 
 TEST_F(TieredStoreTest, CompactionIsNoFailureOfTheDisk) {

@@ -108,7 +108,7 @@ void ChunkTier::RunMover() {
     is_moving_ = false;
     wanted_bytes_ = 0;
     if (CompactSome(/*is_urgent=*/false)) continue;
-    if (!MustMove() && !segments_->has_dead()) mover_wanted_.Wait(&mu_);
+    if (!MustMove() && !segments_->has_dead() && !is_closed_) mover_wanted_.Wait(&mu_);
   }
   mu_.Unlock();
 }

@@ -13,6 +13,7 @@ TYPES = {
     "cursor": NUMBER, "signature": (str, MAYBE), "layout": str, "inserts_per_second": NUMBER, "samples_per_second": NUMBER,
     "insert_wait_reason": (str, MAYBE), "sample_wait_reason": (str, MAYBE), "longest_wait_seconds": NUMBER,
     "closed": bool, "address": str, "transport": str, "local_path": str, "server": str, "uptime_seconds": (*NUMBER, MAYBE), "max_bytes": (int, MAYBE),
+    "storage_memory_limit": (int, MAYBE), "storage_disk_limit": (int, MAYBE), "storage_error": str,
     "memory": dict, "limit": (int, MAYBE), "tables": list, "waiters": list, "samples_per_insert": NUMBER, "min_diff": (*NUMBER, MAYBE),
     "row_tables": list, "consumers": list, "settings": dict, "write_reason": (str, MAYBE), "claim_reason": (str, MAYBE),
     "reservation_reason": (str, MAYBE),

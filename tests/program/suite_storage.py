@@ -7,7 +7,7 @@ class Storage(ProgramTest):
     def start(self) -> Server:
         tier = self.folder / "tier"
         limits = ("--storage-memory-limit", "4MB", "--storage-disk-limit", "256MiB")
-        return self.serve("--table", "t:uniform:fifo:1000000", "--storage-path", str(tier), *limits)
+        return self.serve("--table", "t:uniform:fifo:2000", "--storage-path", str(tier), *limits)
 
     def fill(self, server: Server) -> dict:
         words = ("bench", "insert", "--address", server.address, "--table", "t", "--size", "40000")
