@@ -21,7 +21,7 @@ class Storage(ProgramTest):
         self.assertLessEqual(info["storage_memory_bytes"], 4_000_000)
         self.assertLessEqual(info["storage_file_bytes"], info["storage_disk_limit"])
         self.assertEqual(info["storage_error"], "")
-        self.expect(("sample", server.address, "t", "--num", "20"), OK)
+        self.expect(("sample", server.address, "t", "--n", "20"), OK)
         self.assertEqual(self.info(server)["storage_lost_chunks"], 0)
         self.assertRegex(self.expect(("info", server.address), OK), "in memory, .* on disk")
 
@@ -33,7 +33,7 @@ class Storage(ProgramTest):
         left = sorted((self.folder / "tier").glob("*.payloads"))
         self.assertTrue(left)
         self.start()
-        self.assertFalse([file for file in left if file.exists()])
+        wait_until("the files are removed", lambda: not any(file.exists() for file in left))
 
     def test_flags_are_checked(self):
         table = ("serve", "--check", "--table", "t:uniform:fifo:10")
