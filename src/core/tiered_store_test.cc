@@ -400,6 +400,25 @@ TEST_F(TieredStoreTest, StartsEmptyAfterAPowerLoss) {
   EXPECT_GT(num_left, 0u) << "a power loss leaves files";
 }
 
+TEST_F(TieredStoreTest, ATierThatIsShutDownReleasesItsFolder) {
+  Open(TierOptions());
+  const auto table = MakeTable();
+  for (uint64_t key = 1; key <= 60; ++key) ASSERT_OK(Insert(*table, key));
+  ASSERT_TRUE(WaitUntil([&] { return store_->tier()->stats().disk_bytes > 0; }));
+  for (int i = 0; i < 2; ++i) store_->tier()->Shutdown();
+  EXPECT_EQ(NumFiles(), 0u);
+  EXPECT_EQ(store_->tier()->stats().disk_bytes, 0);
+  // What was in memory is still there; the rest is refused, not waited for.
+  const FetchedSamples drawn = Draw(table, 200);
+  EXPECT_THAT(drawn.status, StatusIs(StatusCode::kCancelled));
+  for (const Sample& sample : drawn.samples) EXPECT_TRUE(HasItsData(sample));
+  // Another tier can use the folder while the table still refers to the old one.
+  Open(TierOptions());
+  const auto next = MakeTable();
+  for (uint64_t key = 1; key <= 60; ++key) ASSERT_OK(Insert(*next, key));
+  ExpectAllReadable(next, 60);
+}
+
 TEST_F(TieredStoreTest, CompactionIsNoFailureOfTheDisk) {
   ChunkTier::Options options = TierOptions();
   options.disk_limit = 64 * 4096;

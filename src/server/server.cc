@@ -216,6 +216,8 @@ void ServerImpl::Stop() {
   if (local_) local_->Stop(kStopGrace);
   if (grpc_) grpc_->Stop(kStopGrace);
   if (access_) access_->Stop();
+  // Clients in this process may keep the store.
+  if (store_->tier() != nullptr) store_->tier()->Shutdown();
 }
 
 Status ServerImpl::Reload() {

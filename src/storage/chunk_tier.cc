@@ -123,6 +123,11 @@ void ChunkTierCloser::operator()(ChunkTier* tier) const {
 }
 
 void ChunkTier::Close() {
+  Shutdown();
+  Unref();
+}
+
+void ChunkTier::Shutdown() {
   std::thread mover;
   {
     MutexLock lock(&mu_);
@@ -140,8 +145,6 @@ void ChunkTier::Close() {
   }
   current_.reset();
   victim_.reset();
-  segments.reset();
-  Unref();
 }
 
 void ChunkTier::Unref() {

@@ -72,6 +72,10 @@ class ChunkTier final : public PayloadTier {
   // Payloads that are read are allocated from `source`, if it is not null. Both must outlive the chunks.
   static Result<ChunkTierPtr> Open(FileSystem* fs, const Options& options, PayloadSource* source = nullptr);
 
+  // Stops the threads, removes the files and releases the folder, as closing the tier does, although others may still
+  // refer to it: data that is on disk is lost. May be called repeatedly, but not on a thread of the tier.
+  void Shutdown() EXCLUDES(mu_);
+
   const Options& options() const { return options_; }
   // Returns the bytes of payloads that fit into memory and files.
   int64_t capacity() const { return capacity_; }
@@ -105,7 +109,8 @@ class ChunkTier final : public PayloadTier {
   // `ledger` is attached to the resident forms of chunks, and counts those that the tier keeps as stored, in `budget`.
   // Payloads leave the memory also if other things that are kept leave no room in the budget. Both must outlive the
   // chunks. Call it before the tier has chunks; without it, the tier counts nothing.
-  void CountBy(ChunkLedger* ledger, MemoryBudget* budget) {
+  void CountBy(ChunkLedger* ledger, MemoryBudget* budget) EXCLUDES(mu_) {
+    MutexLock lock(&mu_);  // the mover runs already
     ledger_ = ledger;
     budget_ = budget;
   }
