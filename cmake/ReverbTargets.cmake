@@ -90,7 +90,7 @@ function(reverb_test name)
     get_filename_component(label ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   endif()
   # Runs ThreadSanitizer only for folders with concurrent code.
-  if(REVERB_SANITIZE STREQUAL "thread" AND NOT folder MATCHES "/(base|core|client|service|admin|transport|inproc|local|conformance|concurrency)$")
+  if(REVERB_SANITIZE STREQUAL "thread" AND NOT folder MATCHES "/(base|storage|core|client|service|admin|transport|inproc|local|conformance|concurrency)$")
     return()
   endif()
   if(NOT arg_SOURCES)

@@ -59,7 +59,8 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
   page += columns.ToString(paint);
   for (const TableInfo& table : info.tables) {
     const std::string items = ShowItems(table);
-    if (items.empty() && table.max_times_sampled <= 0 && table.max_age_nanos <= 0) continue;
+    if (items.empty() && table.max_times_sampled <= 0 && table.max_age_nanos <= 0 && table.max_bytes <= 0)
+      continue;
     page += "\n" + paint.Bold(ShowName(table.name)) + "\n";
     if (table.max_times_sampled > 0) {
       page += "  picks    removed after " + ShowCount(table.max_times_sampled, "sample") + "\n";
@@ -68,6 +69,7 @@ std::string CheckpointPage(const CheckpointInfo& info, const std::vector<Checkpo
       page +=
           "  picks    removed after " + ShowDuration(std::chrono::nanoseconds(table.max_age_nanos)) + "\n";
     }
+    if (table.max_bytes > 0) page += "  picks    at most " + ShowBytes(table.max_bytes) + "\n";
     if (!items.empty()) page += "  items    " + items + "\n";
   }
   if (!info.row_tables.empty()) {
@@ -109,19 +111,9 @@ std::string CheckpointJson(const CheckpointInfo& info, const std::vector<Checkpo
       .Field("file_bytes", info.file_bytes)
       .Field("writers", info.num_writers);
   json.Key("tables").BeginArray();
-  constexpr std::string_view kTableFields[] = {"name",
-                                               "size",
-                                               "max_size",
-                                               "sampler",
-                                               "remover",
-                                               "max_times_sampled",
-                                               "max_age_seconds",
-                                               "rate_limiter",
-                                               "signature",
-                                               "layout",
-                                               "inserts",
-                                               "samples",
-                                               "deletes"};
+  constexpr std::string_view kTableFields[] = {
+      "name",      "size",         "max_size",  "sampler", "remover", "max_times_sampled", "max_age_seconds",
+      "max_bytes", "rate_limiter", "signature", "layout",  "inserts", "samples",           "deletes"};
   for (const TableInfo& table : info.tables) internal::AddTableJson(table, kTableFields, &json);
   json.End().Key("row_tables").BeginArray();
   for (const RowTableInfo& table : info.row_tables) internal::AddSavedRowTableJson(table, &json);

@@ -18,8 +18,15 @@ constexpr struct {
   const char* name;
   void (*read)(ConfigReader& in, const toml::table& table, const ConfigTarget& to);
 } kSections[] = {
-    {"server", ReadServer},         {"log", ReadLog},           {"admin", ReadAdmin}, {"limits", ReadLimits},
-    {"checkpoint", ReadCheckpoint}, {"register", ReadRegister}, {"tls", ReadTls},     {"auth", ReadAuth},
+    {"server", ReadServer},
+    {"log", ReadLog},
+    {"admin", ReadAdmin},
+    {"limits", ReadLimits},
+    {"checkpoint", ReadCheckpoint},
+    {"storage", ReadStorage},
+    {"register", ReadRegister},
+    {"tls", ReadTls},
+    {"auth", ReadAuth},
 };
 constexpr struct {
   const char* name;

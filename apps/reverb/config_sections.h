@@ -23,6 +23,7 @@ void ReadAdmin(ConfigReader& in, const toml::table& table, const ConfigTarget& t
 void ReadLog(ConfigReader& in, const toml::table& table, const ConfigTarget& to);
 void ReadLimits(ConfigReader& in, const toml::table& table, const ConfigTarget& to);
 void ReadCheckpoint(ConfigReader& in, const toml::table& table, const ConfigTarget& to);
+void ReadStorage(ConfigReader& in, const toml::table& table, const ConfigTarget& to);
 void ReadRegister(ConfigReader& in, const toml::table& table, const ConfigTarget& to);
 
 // Who may use it: config_access.cc.

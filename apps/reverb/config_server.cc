@@ -69,9 +69,10 @@ void ReadRestore(ConfigReader& in, const toml::table& table, RestoreOptions* res
 }  // namespace
 
 void ReadServer(ConfigReader& in, const toml::table& table, const ConfigTarget& to) {
-  in.CheckKeys(
-      table, "server.",
-      {"host", "port", "local", "local_path", "keepalive_timeout", "max_bytes", "when_full", "shard"}, "");
+  in.CheckKeys(table, "server.",
+               {"host", "port", "local", "local_path", "keepalive_timeout", "max_bytes", "memory_limit",
+                "when_full", "shard"},
+               "");
   if (const toml::node* node = table.get("host")) {
     const auto host =
         in.String(*node, "server.host", "an address to listen on, such as \"127.0.0.1\" or \"[::]\"");
@@ -108,6 +109,9 @@ void ReadServer(ConfigReader& in, const toml::table& table, const ConfigTarget& 
         in.Expected(*node, "server.max_bytes", "a size above 0; leave the key out for no bound");
       to.options->store.max_bytes = *bytes;
     }
+  }
+  if (const toml::node* node = table.get("memory_limit")) {
+    if (const auto bytes = in.Bytes(*node, "server.memory_limit")) to.options->memory_limit = *bytes;
   }
   if (const toml::node* node = table.get("when_full")) {
     const auto policy = in.String(*node, "server.when_full", "\"wait\" or \"evict\"");
@@ -245,6 +249,31 @@ void ReadCheckpoint(ConfigReader& in, const toml::table& table, const ConfigTarg
     }
   }
   to.options->checkpoint = std::move(checkpoint);
+}
+
+void ReadStorage(ConfigReader& in, const toml::table& table, const ConfigTarget& to) {
+  in.CheckKeys(table, "storage.", {"path", "memory_limit", "disk_limit"}, "");
+  // A section without any key is like none, so that the file that shows every key can have it.
+  if (table.empty()) return;
+  StorageOptions storage;
+  const std::string what = "a folder on a fast disk, such as \"/nvme/replay\"";
+  if (const toml::node* node = table.get("path")) {
+    const auto path = in.String(*node, "storage.path", what);
+    if (path && path->empty()) in.Expected(*node, "storage.path", what);
+    storage.path = path.value_or("");
+  } else {
+    in.Problem(table, "key \"storage.path\" is missing; expected " + what);
+  }
+  const auto limit_into = [&](const char* name, std::optional<int64_t>* limit) {
+    const toml::node* const node = table.get(name);
+    if (node == nullptr) return;
+    const std::string key = std::string("storage.") + name;
+    *limit = in.Bytes(*node, key);
+    if (*limit == 0) in.Expected(*node, key, "a size above 0");
+  };
+  limit_into("memory_limit", &storage.memory_limit);
+  limit_into("disk_limit", &storage.disk_limit);
+  to.options->storage = std::move(storage);
 }
 
 void ReadRegister(ConfigReader& in, const toml::table& table, const ConfigTarget& to) {

@@ -138,8 +138,8 @@ void ReadTable(ConfigReader& in, const toml::table& table, TableOptions* options
   if (options->name.empty()) in.Expected(*name_node, "table.name", "a name that is not empty");
   const std::string where = " of table " + Quote(options->name);
   in.CheckKeys(table, "",
-               {"name", "kind", "sampler", "remover", "max_size", "max_times_sampled", "max_age", "limiter",
-                "signature", "layout"},
+               {"name", "kind", "sampler", "remover", "max_size", "max_times_sampled", "max_age", "max_bytes",
+                "limiter", "signature", "layout"},
                where);
   if (const toml::node* node = table.get("max_size")) {
     if (const auto size = in.Integer(*node, "table.max_size", 1, INT64_MAX)) options->max_size = *size;
@@ -162,6 +162,9 @@ void ReadTable(ConfigReader& in, const toml::table& table, TableOptions* options
   }
   if (const toml::node* node = table.get("max_age")) {
     if (const auto age = in.Time(*node, "table.max_age")) options->max_age = *age;
+  }
+  if (const toml::node* node = table.get("max_bytes")) {
+    if (const auto bytes = in.Bytes(*node, "table.max_bytes")) options->max_bytes = *bytes;
   }
   if (const toml::node* node = table.get("signature")) {
     Result<Signature> signature = ReadSignature(in, *node, "table.signature", 1);

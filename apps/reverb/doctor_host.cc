@@ -202,7 +202,18 @@ Findings CheckLimits(const std::optional<LocalProcess>& process) {
 
 Findings CheckMemory(const ServerInfo& info, const std::optional<LocalProcess>& process) {
   Findings findings;
-  if (!info.max_bytes) {
+  if (!info.max_bytes && info.memory.limit) {
+    const double share = static_cast<double>(info.memory.used) / static_cast<double>(*info.memory.limit);
+    findings.push_back({.check = "memory",
+                        .text = ShowBytes(info.memory.used) + " of memory_limit " +
+                                ShowBytes(*info.memory.limit) + Format(" (%.0f %%) are used", share * 100)});
+    if (share > 0.8) {
+      findings.back().verdict = Verdict::kWarning;
+      findings.back().advice =
+          "inserts will wait, or evict items with when_full = \"evict\"; raise memory_limit or lower "
+          "max_size";
+    }
+  } else if (!info.max_bytes) {
     findings.push_back({.check = "memory",
                         .verdict = Verdict::kWarning,
                         .text = "the data, " + ShowBytes(info.stored_bytes) + " now, is not bounded",
@@ -220,6 +231,20 @@ Findings CheckMemory(const ServerInfo& info, const std::optional<LocalProcess>& 
           "inserts will wait, or evict items with when_full = \"evict\"; raise max_bytes or lower max_size";
     }
   }
+  if (info.storage_memory_limit) {
+    findings.push_back({.check = "storage",
+                        .text = ShowBytes(info.storage_memory_bytes) + " of data in memory, " +
+                                ShowBytes(info.storage_disk_bytes) + " on disk"});
+    if (!info.storage_error.empty()) {
+      findings.back().verdict = Verdict::kWarning;
+      findings.back().text += "; data cannot be moved there: " + info.storage_error;
+      findings.back().advice = "free space on that disk, or use another one: inserts wait, or evict items";
+    } else if (info.storage_lost_chunks > 0) {
+      findings.back().verdict = Verdict::kWarning;
+      findings.back().text += "; " + ShowCount(info.storage_lost_chunks) + " chunks were lost";
+      findings.back().advice = "the disk may be failing: look at the log of the server and of the system";
+    }
+  }
   if (!process) {
     findings.push_back(Elsewhere("headroom"));
     return findings;
@@ -235,12 +260,13 @@ Findings CheckMemory(const ServerInfo& info, const std::optional<LocalProcess>& 
               (process->rss_bytes ? ", the process uses " + ShowBytes(*process->rss_bytes) : "")};
   // docs/program.md: what a server needs at most.
   constexpr int64_t kBase = 200'000'000;
-  const auto needs =
-      info.max_bytes ? static_cast<int64_t>(1.3 * static_cast<double>(*info.max_bytes)) + kBase : int64_t{0};
+  const std::optional<int64_t> bound = info.storage_memory_limit ? info.storage_memory_limit : info.max_bytes;
+  const std::string name = info.storage_memory_limit ? "memory_limit of [storage]" : "max_bytes";
+  const auto needs = bound ? static_cast<int64_t>(1.3 * static_cast<double>(*bound)) + kBase : int64_t{0};
   if (needs > *limit) {
     headroom.verdict = Verdict::kWarning;
-    headroom.text += "; with max_bytes " + ShowBytes(*info.max_bytes) + " it may need " + ShowBytes(needs);
-    headroom.advice = "lower max_bytes to " +
+    headroom.text += "; with " + name + " " + ShowBytes(*bound) + " it may need " + ShowBytes(needs);
+    headroom.advice = "lower " + name + " to " +
                       ShowBytes(static_cast<int64_t>(static_cast<double>(*limit - kBase) / 1.3)) +
                       " or less, or allow more memory";
   } else if (process->rss_bytes && *process->rss_bytes > *limit / 10 * 9) {

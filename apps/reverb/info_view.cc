@@ -82,6 +82,7 @@ void AddTable(const TableInfo& table, const std::vector<WaiterInfo>& waiters, co
   if (table.max_times_sampled > 0) picks += ", removed after " + ShowCount(table.max_times_sampled, "sample");
   if (table.max_age_nanos > 0)
     picks += ", removed after " + ShowDuration(std::chrono::nanoseconds(table.max_age_nanos));
+  if (table.max_bytes > 0) picks += ", at most " + ShowBytes(table.max_bytes);
   *page += "  " + picks + "\n";
   if (table.leases.granted > 0) {
     *page += "  leases   " + ShowCount(table.leases.leased, "item") + " leased; " +
@@ -201,6 +202,26 @@ std::string ShowServers(const Snapshot& now, const Paint& paint) {
 
 }  // namespace
 
+namespace {
+
+std::string MemorySummary(const MemoryInfo& memory, const Paint& paint) {
+  if (!memory.limit) return "";  // also of servers that do not report it
+  const double share = static_cast<double>(memory.used) / static_cast<double>(*memory.limit);
+  const std::string used = "memory: " + ShowBytes(memory.used) + " of " + ShowBytes(*memory.limit) +
+                           Format(" (%.0f %%)", share * 100);
+  std::string text = share > 0.9 ? paint.Yellow(used) : used;
+  // Parts that matter; the first is on the line before.
+  const std::pair<const char*, int64_t> parts[] = {
+      {"index", memory.index},           {"for a checkpoint", memory.parked}, {"waiting", memory.waiting},
+      {"in transit", memory.in_transit}, {"receiving", memory.receiving},     {"replies", memory.replies}};
+  for (const auto& [name, bytes] : parts) {
+    if (bytes >= *memory.limit / 1000) text += ", " + ShowBytes(bytes) + " " + name;
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
 std::string ServerSummary(const std::string& address, const Snapshot& now, const Paint& paint) {
   const ServerInfo& info = now.info;
   const std::string how = now.servers.empty() ? std::string(TransportName(now.transport))
@@ -217,7 +238,13 @@ std::string ServerSummary(const std::string& address, const Snapshot& now, const
     const std::string of = " of " + ShowBytes(*info.max_bytes) + Format(" (%.0f %%)", share * 100);
     page += share > 0.9 ? paint.Yellow(of) : of;
   }
-  return page + " of data in " + ShowCount(info.live_chunks, "chunk") + "\n";
+  page += " of data in " + ShowCount(info.live_chunks, "chunk");
+  if (info.storage_memory_limit) {
+    page += "; " + ShowBytes(info.storage_memory_bytes) + " in memory, " +
+            ShowBytes(info.storage_disk_bytes) + " on disk";
+    if (!info.storage_error.empty()) page += "\n" + paint.Red(ShowName(info.storage_error, 200));
+  }
+  return page + "\n" + MemorySummary(info.memory, paint);
 }
 
 std::string TableDetail(const TableInfo& table, const std::vector<WaiterInfo>& waiters, const Paint& paint) {

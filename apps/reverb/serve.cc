@@ -50,6 +50,10 @@ struct ServeOptions {
   std::optional<std::string> host;
   std::optional<int> port;
   std::optional<std::string> max_bytes;
+  std::optional<std::string> memory_limit;
+  std::optional<std::string> storage_path;
+  std::optional<std::string> storage_memory_limit;
+  std::optional<std::string> storage_disk_limit;
   std::optional<std::string> checkpoint;
   std::optional<std::string> checkpoint_every;
   bool checkpoint_on_stop = false;
@@ -85,6 +89,34 @@ Status ApplyLogFlags(const ServeOptions& flags, LogSettings* log) {
   }
   if (flags.log_level) {
     REVERB_ASSIGN_OR_RETURN(log->level, ParseLogLevel(*flags.log_level));
+  }
+  return Status::Ok();
+}
+
+// Reads the flags of the disk tier, which replace what the file says.
+Status GatherStorage(const ServeOptions& flags, ServerOptions* options) {
+  if (flags.storage_path) {
+    if (!options->storage) options->storage.emplace();
+    options->storage->path = *flags.storage_path;
+  }
+  for (const auto& [name, flag] : {std::pair("--storage-memory-limit", &flags.storage_memory_limit),
+                                   std::pair("--storage-disk-limit", &flags.storage_disk_limit)}) {
+    if (!*flag) continue;
+    if (!options->storage) {
+      return Status::InvalidArgument(std::string(name) + " needs --storage-path, or [storage] in the file");
+    }
+    const Result<int64_t> bytes = ParseBytes(**flag);
+    if (!bytes.ok())
+      return Status::InvalidArgument(std::string(name) + ": " + std::string(bytes.status().message()));
+    if (*bytes == 0) {
+      return Status::InvalidArgument(std::string(name) + ": " + Quote(**flag) +
+                                     " is no limit; give a size above 0");
+    }
+    if (flag == &flags.storage_memory_limit) {
+      options->storage->memory_limit = *bytes;
+    } else {
+      options->storage->disk_limit = *bytes;
+    }
   }
   return Status::Ok();
 }
@@ -181,6 +213,13 @@ Result<ServeSettings> Gather(const ServeOptions& flags) {
     options.store.max_bytes = *bytes;
   }
   GatherAdmin(flags, &options);
+  if (flags.memory_limit) {
+    const Result<int64_t> bytes = ParseBytes(*flags.memory_limit);
+    if (!bytes.ok())
+      return Status::InvalidArgument("--memory-limit: " + std::string(bytes.status().message()));
+    options.memory_limit = *bytes;
+  }
+  REVERB_RETURN_IF_ERROR(GatherStorage(flags, &options));
   REVERB_RETURN_IF_ERROR(GatherCheckpoint(flags, &options));
   GatherSecurity(flags, &options);
   // An IPv6 address without its brackets.
@@ -271,6 +310,16 @@ std::string Describe(const ServerOptions& options, const Paint& paint) {
   if (options.store.max_bytes) {
     text += "  at most " + ShowBytes(*options.store.max_bytes) + " of data; then " +
             (options.store.evict_when_full ? "inserts evict items" : "inserts wait") + "\n";
+  }
+  if (options.memory_limit) text += "  at most " + ShowBytes(*options.memory_limit) + " of memory\n";
+  if (options.storage) {
+    text += (options.storage->memory_limit
+                 ? "  " + ShowBytes(*options.storage->memory_limit) + " of data in memory; the rest in "
+                 : "  data that does not fit into memory in ") +
+            ShowName(options.storage->path, 1000) +
+            (options.storage->disk_limit ? ", in files of at most " + ShowBytes(*options.storage->disk_limit)
+                                         : "") +
+            "\n";
   }
   if (options.checkpoint) {
     std::string when = "when asked for";
@@ -606,6 +655,23 @@ Command AddServe(CLI::App* program) {
       ->type_name("HOST:PORT");
   app->add_option("--max-bytes", flags->max_bytes,
                   "Bound on the data of all tables, such as 4GiB; above it inserts wait")
+      ->type_name("SIZE");
+  app->add_option("--memory-limit", flags->memory_limit,
+                  "Bound on the memory of the server, such as 16GiB (default: 80 % of the memory of the "
+                  "machine, or of "
+                  "the process's control group)")
+      ->type_name("SIZE");
+  app->add_option(
+         "--storage-path", flags->storage_path,
+         "A folder on a fast disk: data that was not used lately moves there, and back when it is sampled")
+      ->type_name("PATH");
+  app->add_option(
+         "--storage-memory-limit", flags->storage_memory_limit,
+         "With --storage-path: how much data stays in memory, such as 16GiB (default: three quarters of "
+         "what the memory limit of the server leaves for data)")
+      ->type_name("SIZE");
+  app->add_option("--storage-disk-limit", flags->storage_disk_limit,
+                  "With --storage-path: how much space the files may take (default: 80 % of the free space)")
       ->type_name("SIZE");
   app->add_option("--checkpoint", flags->checkpoint,
                   "A folder for checkpoints: loads the latest one, and lets clients request new ones")

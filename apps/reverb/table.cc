@@ -21,6 +21,7 @@ struct TableCommand {
   std::optional<std::string> max_size;
   std::optional<int32_t> max_times_sampled;
   std::optional<std::string> max_age;
+  std::optional<std::string> max_bytes;
   std::optional<std::string> limiter;
   // `add` of a row table.
   int64_t group_size = 0;
@@ -44,6 +45,14 @@ Result<std::chrono::nanoseconds> ParseAge(const std::string& text) {
                                  Quote(text));
 }
 
+// "none", or a size.
+Result<int64_t> ParseMaxBytes(const std::string& text) {
+  if (text == "none") return 0;
+  const Result<int64_t> bytes = ParseBytes(text);
+  if (bytes.ok() && *bytes > 0) return bytes;
+  return Status::InvalidArgument("--max-bytes: expected a size such as 4GiB, or none; got " + Quote(text));
+}
+
 Result<TableChanges> ParseChanges(const TableCommand& command, const RateLimiterOptions& limiter) {
   TableChanges changes{.max_times_sampled = command.max_times_sampled};
   if (command.max_size) {
@@ -53,6 +62,9 @@ Result<TableChanges> ParseChanges(const TableCommand& command, const RateLimiter
   }
   if (command.max_age) {
     REVERB_ASSIGN_OR_RETURN(changes.max_age, ParseAge(*command.max_age));
+  }
+  if (command.max_bytes) {
+    REVERB_ASSIGN_OR_RETURN(changes.max_bytes, ParseMaxBytes(*command.max_bytes));
   }
   if (command.limiter) {
     const Result<LimiterChange> change = ParseLimiter(*command.limiter);
@@ -68,9 +80,10 @@ Result<std::optional<RowTableOptions>> ParseRowTable(const TableCommand& command
   if (colon == std::string::npos) return std::optional<RowTableOptions>();
   const std::string rest = command.table.substr(colon + 1);
   if (rest != "rows" && !rest.starts_with("rows:")) return std::optional<RowTableOptions>();
-  if (command.max_times_sampled || command.max_age || command.limiter) {
+  if (command.max_times_sampled || command.max_age || command.max_bytes || command.limiter) {
     return Status::InvalidArgument(
-        "a row table has no --max-times-sampled, --max-age and --limiter; `reverb table add --help` lists "
+        "a row table has no --max-times-sampled, --max-age, --max-bytes and --limiter; `reverb table add "
+        "--help` lists "
         "its options");
   }
   RowTableOptions options{.name = command.table.substr(0, colon),
@@ -176,6 +189,11 @@ Result<std::string> QuestionBefore(const TableCommand& command, const RemoteTabl
   const int64_t evicted = table.current_size - changes.max_size.value_or(table.current_size);
   std::string question;
   if (evicted > 0) question = "Evict " + ShowCount(evicted, "item") + where;
+  // The table may hold less: chunks that items share count for each of them.
+  const int64_t most = changes.max_bytes.value_or(0);
+  if (question.empty() && most > 0 && most < table.referenced_bytes) {
+    question = "Evict items" + where + ", whose data may be larger than " + ShowBytes(most);
+  }
   const std::chrono::nanoseconds age = changes.max_age.value_or(std::chrono::nanoseconds(0));
   const bool is_shorter = age.count() > 0 && (table.max_age_nanos == 0 || age.count() < table.max_age_nanos);
   if (is_shorter) {
@@ -269,6 +287,10 @@ void AddLimits(const Part& part) {
       ->add_option("--max-age", part.command->max_age,
                    "Remove items this long after they were inserted, such as 30s or \"5 min\"; none: never")
       ->type_name("TIME");
+  part.app
+      ->add_option("--max-bytes", part.command->max_bytes,
+                   "Evict items when the data of the table is larger, such as 4GiB; none: no bound")
+      ->type_name("SIZE");
   part.app
       ->add_option(
           "--limiter", part.command->limiter,

@@ -48,7 +48,7 @@ struct RestoreOptions {
   // Whether a table gets the settings of the checkpoint or those of the server's options.
   enum class Settings : uint8_t { kSaved, kGiven };
   Settings rate_limiter = Settings::kSaved;
-  // max_size, max_times_sampled, max_age; removes items that no longer fit. Of row tables: max_rows, max_running,
+  // max_size, max_bytes, max_times_sampled, max_age; removes items that no longer fit. Of row tables: max_rows, max_running,
   // staleness, drop_consumed.
   Settings sizes = Settings::kSaved;
   // Given selectors receive the items in the order of their insertion. Of row tables: order and consumers; those of

@@ -35,7 +35,8 @@ struct ItemView {
   uint64_t episode_id = 0;
   int64_t first_step = 0;
   int64_t bytes = 0;  // of its chunks as stored
-  // The data; copy the handle to keep it beyond the call (an engine type, see tensor/trajectory.h).
+  // The data; copy the handle to keep it beyond the call (an engine type, see tensor/trajectory.h). With
+  // ServerOptions::storage the payloads may be on disk: only what the headers say can be read.
   const internal::Trajectory* trajectory = nullptr;
 };
 

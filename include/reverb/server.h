@@ -90,6 +90,12 @@ struct ServerOptions {
   std::vector<TableOptions> tables = {};
   std::vector<RowTableOptions> row_tables = {};
   StoreOptions store = {};
+  // Bounds what the server holds in memory: stored data, data in transit, items that wait, replies, and the index of
+  // its tables; see docs/tuning.md. At least 16 MiB; absent: 80 % of the memory of the machine, or of the process's
+  // control group. Other memory of the process is not counted: set it if the process needs much for itself.
+  std::optional<int64_t> memory_limit = {};
+  // Keeps part of the data on disk; absent: all data is in memory.
+  std::optional<StorageOptions> storage = {};
   // The address to listen on. Port 0 picks a free port; absent: serves this process only. "[::]" means all
   // interfaces.
   std::string host = "[::]";

@@ -63,6 +63,19 @@ struct StoreOptions {
   bool evict_when_full = false;
 };
 
+// Keeps part of the data of a server on disk. The data that was used least recently moves to files, and is read back when
+// it is sampled. Row tables stay in memory. The files are a cache: a server removes those of an earlier one.
+struct StorageOptions {
+  // A folder for the files, on a fast disk; created if it is missing. Each server needs its own.
+  std::string path = {};
+  // The bytes of data that are kept in memory; part of ServerOptions::memory_limit, which also covers everything else.
+  // Absent: three quarters of what that leaves for data.
+  std::optional<int64_t> memory_limit = {};
+  // The bytes that the files may take; about 70 % of them can be data. Absent: 80 % of the space that is free when the
+  // server starts.
+  std::optional<int64_t> disk_limit = {};
+};
+
 class Store {
  public:
   struct Stats {

@@ -35,6 +35,10 @@ struct TableOptions {
   int32_t max_times_sampled = 0;  // an item is removed with its n-th sample; < 1 = never
   // Items are removed when they were inserted this long ago, and are not sampled afterwards; zero = never.
   std::chrono::nanoseconds max_age{0};
+  // The memory of the chunks that items refer to, each counted once; zero = no bound of the table's own. As with
+  // max_size, the remover evicts items to make room for new ones. An item that is larger is refused with
+  // RESOURCE_EXHAUSTED.
+  int64_t max_bytes = 0;
   RateLimiterOptions rate_limiter = {};
 
   // Run in order, under the table's lock. Each object may serve one table.
@@ -71,10 +75,12 @@ struct TableChanges {
   // An item that was sampled so often already is removed with its next sample; < 1 = never.
   std::optional<int32_t> max_times_sampled = {};
   std::optional<std::chrono::nanoseconds> max_age = {};  // zero = items do not age
+  // Less than the table holds: the remover evicts items; zero = no bound.
+  std::optional<int64_t> max_bytes = {};
   // The counters stay. Callers that no longer have to wait continue.
   std::optional<RateLimiterOptions> rate_limiter = {};
 
-  bool empty() const { return !max_size && !max_times_sampled && !max_age && !rate_limiter; }
+  bool empty() const { return !max_size && !max_times_sampled && !max_age && !max_bytes && !rate_limiter; }
   // Sets what is present in `options`.
   void ApplyTo(TableOptions* options) const;
 };

@@ -33,6 +33,7 @@ struct TableSettings {
   std::string signature = {};  // encoded, see signature.h; empty = none
   LayoutPolicy layout = LayoutPolicy::kFirst;
   int64_t max_age_nanos = 0;       // 0 = items do not age
+  int64_t max_bytes = 0;           // 0 = no bound of the table's own
   bool created_by_client = false;  // while the server ran; not sent
 };
 

@@ -1,6 +1,7 @@
 #include "arrays.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -12,6 +13,16 @@ namespace {
 
 // --- NumPy's names, looked up once ---
 
+// Two functions of NumPy's C API, which create arrays in a fraction of the time of numpy.ndarray(). Their positions in the
+// table of the API have been the same in all versions since 1.7, and are part of NumPy's ABI.
+struct NumPyApi {
+  // Steals a reference to `descr`.
+  PyObject* (*new_from_descr)(PyTypeObject* type, PyObject* descr, int rank, const Py_ssize_t* dims,
+                              const Py_ssize_t* strides, void* data, int flags, PyObject* object) = nullptr;
+  // Steals a reference to `base`, also if it fails.
+  int (*set_base_object)(PyObject* array, PyObject* base) = nullptr;
+};
+
 struct NumPy {
   PyTypeObject* ndarray;
   PyTypeObject* generic;
@@ -21,6 +32,7 @@ struct NumPy {
   PyObject* object_dtype;
   PyObject* empty;
   size_t max_dims;
+  NumPyApi api;                                          // null pointers if this NumPy has no such table
   PyObject* dtypes[24] = {};                             // by DType, created when first needed
   std::vector<std::pair<PyTypeObject*, DType>> scalars;  // numpy.float32 and so on
 };
@@ -33,6 +45,20 @@ const std::pair<DType, const char*> kNumpyNames[] = {
     {DType::kUint32, "uint32"},       {DType::kUint64, "uint64"},
 };
 
+// Returns the API of the module of NumPy with this name; nothing if there is none.
+NumPyApi FindNumPyApi(const char* module) {
+  constexpr size_t kNewFromDescr = 94, kSetBaseObject = 282;
+  try {
+    const nb::object capsule = nb::module_::import_(module).attr("_ARRAY_API");
+    void** const table = static_cast<void**>(PyCapsule_GetPointer(capsule.ptr(), nullptr));
+    if (table == nullptr) nb::raise_python_error();
+    return {reinterpret_cast<decltype(NumPyApi::new_from_descr)>(table[kNewFromDescr]),
+            reinterpret_cast<decltype(NumPyApi::set_base_object)>(table[kSetBaseObject])};
+  } catch (nb::python_error&) {
+    return {};
+  }
+}
+
 NumPy& TheNumPy() {
   static NumPy* numpy = nullptr;  // never destroyed: the interpreter may exit first
   if (numpy == nullptr) {
@@ -44,7 +70,10 @@ NumPy& TheNumPy() {
     made->asarray = keep("asarray");
     made->from_dlpack = keep("from_dlpack");
     // One fewer than an array can have: samples have time as their first dimension.
-    made->max_dims = nb::cast<std::string>(module.attr("__version__")).starts_with("1.") ? 31 : 63;
+    const bool is_first_version = nb::cast<std::string>(module.attr("__version__")).starts_with("1.");
+    made->max_dims = is_first_version ? 31 : 63;
+    made->api =
+        FindNumPyApi(is_first_version ? "numpy.core._multiarray_umath" : "numpy._core._multiarray_umath");
     made->dtype = keep("dtype");
     made->empty = keep("empty");
     made->object_dtype = nb::object(nb::borrow(made->dtype)("O")).release().ptr();
@@ -331,14 +360,15 @@ struct Memory {
   Tensor tensor;
 };
 
+uint8_t no_bytes = 0;  // the data of empty arrays
+
 int GetMemory(PyObject* self, Py_buffer* view, int flags) {
   if (!nb::inst_ready(self)) {
     PyErr_SetString(PyExc_BufferError, "this memory was never initialised");
     return -1;
   }
   Tensor& tensor = nb::inst_ptr<Memory>(self)->tensor;
-  static uint8_t nothing = 0;
-  void* data = tensor.num_bytes() > 0 ? static_cast<void*>(tensor.data()) : &nothing;
+  void* data = tensor.num_bytes() > 0 ? static_cast<void*>(tensor.data()) : &no_bytes;
   return PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(tensor.num_bytes()), 0, flags);
 }
 
@@ -351,6 +381,29 @@ nb::object ToTupleOfDims(const std::vector<int64_t>& dims) {
     PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i), PyLong_FromLongLong(dims[i]));
   }
   return nb::steal(tuple);
+}
+
+// Returns an array of the values at `data`, `offset` bytes after the start of `memory`, which it keeps alive.
+nb::object ArrayOver(const nb::object& memory, size_t offset, uint8_t* data, DType dtype,
+                     const std::vector<int64_t>& dims) {
+  const NumPy& numpy = TheNumPy();
+  nb::object descr = ToNumpyDType(dtype);
+  if (numpy.api.new_from_descr == nullptr) {
+    const nb::object shape = ToTupleOfDims(dims);
+    const nb::object offset_object = Own(PyLong_FromSize_t(offset));
+    PyObject* arguments[] = {shape.ptr(), descr.ptr(), memory.ptr(), offset_object.ptr()};
+    return Own(PyObject_Vectorcall(reinterpret_cast<PyObject*>(numpy.ndarray), arguments, 4, nullptr));
+  }
+  static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
+  constexpr int kContiguousAlignedWriteable = 0x0001 | 0x0100 | 0x0400;
+  nb::object array =
+      Own(numpy.api.new_from_descr(numpy.ndarray, descr.release().ptr(), static_cast<int>(dims.size()),
+                                   reinterpret_cast<const Py_ssize_t*>(dims.data()), nullptr,
+                                   data != nullptr ? data : &no_bytes, kContiguousAlignedWriteable, nullptr));
+  if (numpy.api.set_base_object(array.ptr(), nb::object(memory).release().ptr()) != 0) {
+    nb::raise_python_error();
+  }
+  return array;
 }
 
 nb::object StringsToNumpy(const Tensor& tensor) {
@@ -407,11 +460,25 @@ DType FromNumpyDType(nb::handle dtype) {
 
 nb::object ToNumpy(Tensor tensor) {
   if (tensor.dtype() == DType::kString) return StringsToNumpy(tensor);
-  const nb::object dtype = ToNumpyDType(tensor.dtype());
-  const nb::object shape = ToTupleOfDims(tensor.dims());
   const nb::object memory = nb::cast(Memory{std::move(tensor)});
-  PyObject* arguments[] = {shape.ptr(), dtype.ptr(), memory.ptr()};
-  return Own(PyObject_Vectorcall(reinterpret_cast<PyObject*>(TheNumPy().ndarray), arguments, 3, nullptr));
+  Tensor& kept = nb::inst_ptr<Memory>(memory)->tensor;
+  return ArrayOver(memory, 0, kept.data(), kept.dtype(), kept.dims());
+}
+
+ArrayBlock::ArrayBlock(size_t bytes, const TensorPool& pool)
+    : memory_(nb::cast(
+          Memory{ValueOrRaise(Tensor::Allocate(DType::kUint8, {static_cast<int64_t>(bytes)}, pool))})),
+      data_(nb::inst_ptr<Memory>(memory_)->tensor.data()),
+      bytes_(bytes) {}
+
+nb::object ArrayBlock::Add(DType dtype, const void* values, size_t count) {
+  const size_t bytes = count * ItemSize(dtype);
+  assert(used_ + bytes <= bytes_);
+  uint8_t* const data = data_ + used_;
+  if (bytes > 0) std::memcpy(data, values, bytes);
+  nb::object array = ArrayOver(memory_, used_, data, dtype, {static_cast<int64_t>(count)});
+  used_ += bytes;
+  return array;
 }
 
 nb::object ToTuple(const Shape& shape) {

@@ -64,6 +64,23 @@ class Views {
 
 // Returns the tensor as an array that owns its memory.
 nb::object ToNumpy(Tensor tensor);
+
+// Makes small arrays of one dimension over one block of memory, which lives as long as any of them: each array costs
+// less than one with memory of its own.
+class ArrayBlock {
+ public:
+  ArrayBlock(size_t bytes, const TensorPool& pool);
+  // Returns an array with a copy of the values. REQUIRES: the block has space left for them, and what was added before is
+  // aligned for this dtype: add large dtypes first.
+  nb::object Add(DType dtype, const void* values, size_t count);
+
+ private:
+  const nb::object memory_;
+  uint8_t* const data_;
+  const size_t bytes_;
+  size_t used_ = 0;
+};
+
 // TypeError for bfloat16 without ml_dtypes.
 nb::object ToNumpyDType(DType dtype);
 // Converts a numpy.dtype, or what numpy.dtype() accepts. TypeError for unsupported dtypes.

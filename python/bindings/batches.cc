@@ -105,12 +105,16 @@ class BatchIterator : public Iteration {
     return settings_.num_batches && taken_ >= *settings_.num_batches ? 0 : settings_.batch_size;
   }
 
-  // Returns an array with memory from the batch's pool.
-  template <typename T>
-  nb::object Array(DType dtype, const std::vector<T>& values) {
-    Tensor tensor = ValueOrRaise(Tensor::Allocate(dtype, {static_cast<int64_t>(values.size())}, pool_));
-    std::memcpy(tensor.data(), values.data(), tensor.num_bytes());
-    return ToNumpy(std::move(tensor));
+  // Returns a SampleInfo of arrays.
+  nb::object ToInfo(const BatchInfo& info) {
+    const size_t n = info.keys.size();
+    ArrayBlock block(n * (4 * sizeof(uint64_t) + sizeof(int32_t)), pool_);
+    const auto add = [&](DType dtype, const auto& values) {
+      return block.Add(dtype, values.data(), n).release().ptr();
+    };
+    return MakeSampleInfo({add(DType::kUint64, info.keys), add(DType::kFloat64, info.probabilities),
+                           add(DType::kInt64, info.table_sizes), add(DType::kFloat64, info.priorities),
+                           add(DType::kInt32, info.times_sampled)});
   }
 
   nb::object ToPython(Batch batch) {
@@ -118,16 +122,14 @@ class BatchIterator : public Iteration {
     columns.reserve(batch.columns.size());
     for (Tensor& column : batch.columns) columns.push_back(ToNumpy(std::move(column)));
     const Unpacking& unpacking = UnpackingOf(columns.size());
-    const BatchInfo& info = batch.info;
-    const nb::object infos = MakeSampleInfo({Array(DType::kUint64, info.keys).release().ptr(),
-                                             Array(DType::kFloat64, info.probabilities).release().ptr(),
-                                             Array(DType::kInt64, info.table_sizes).release().ptr(),
-                                             Array(DType::kFloat64, info.priorities).release().ptr(),
-                                             Array(DType::kInt32, info.times_sampled).release().ptr()});
+    const nb::object infos = ToInfo(batch.info);
     nb::object data = unpacking.Pack(std::move(columns));
     if (!settings_.pad) return MakeReplaySample(infos, std::move(data));
     std::vector<nb::object> lengths;
-    for (const std::vector<int64_t>& each : batch.lengths) lengths.push_back(Array(DType::kInt64, each));
+    for (const std::vector<int64_t>& each : batch.lengths) {
+      lengths.push_back(
+          ArrayBlock(each.size() * sizeof(int64_t), pool_).Add(DType::kInt64, each.data(), each.size()));
+    }
     return MakePaddedBatch(infos, std::move(data), unpacking.Pack(std::move(lengths)));
   }
 

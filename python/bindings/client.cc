@@ -492,9 +492,12 @@ void BindClient(nb::module_& module) {
           "_change_table",
           [](Self& self, std::string_view table, std::optional<int32_t> max_size,
              std::optional<int32_t> max_times_sampled, std::optional<int64_t> max_age_nanos,
-             std::optional<RateLimiterOptions> rate_limiter, std::optional<double> timeout) {
-            TableChanges changes{
-                .max_size = max_size, .max_times_sampled = max_times_sampled, .rate_limiter = rate_limiter};
+             std::optional<int64_t> max_bytes, std::optional<RateLimiterOptions> rate_limiter,
+             std::optional<double> timeout) {
+            TableChanges changes{.max_size = max_size,
+                                 .max_times_sampled = max_times_sampled,
+                                 .max_bytes = max_bytes,
+                                 .rate_limiter = rate_limiter};
             if (max_age_nanos) changes.max_age = std::chrono::nanoseconds(*max_age_nanos);
             const Client client = self.client();
             RaiseUnlessOk(Waiting(TimeoutFromSeconds(timeout)).Run([&](const WaitOptions& wait) {
@@ -502,7 +505,7 @@ void BindClient(nb::module_& module) {
             }));
           },
           "table"_a, "max_size"_a.none(), "max_times_sampled"_a.none(), "max_age_nanos"_a.none(),
-          "rate_limiter"_a.none(), "timeout"_a.none())
+          "max_bytes"_a.none(), "rate_limiter"_a.none(), "timeout"_a.none())
       .def("_server_info", &ServerInfoDict, "timeout"_a.none(), "any_server"_a = false)
       .def("_server_reports", &ServerReports, "timeout"_a.none())
       .def(

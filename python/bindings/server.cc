@@ -1,5 +1,6 @@
 #include "reverb/server.h"
 
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,12 +26,14 @@ class ServerObject {
  public:
   ServerObject(const std::vector<TableObject*>& tables, std::optional<int64_t> port, std::string host,
                std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
-               bool evict_when_full, LocalAccess local, std::string local_path, Timeout keepalive_timeout,
-               std::optional<int> shard, std::string register_at, std::string advertised_address,
-               const nb::list& row_tables, const std::optional<std::vector<std::string>>& tls,
-               std::string tokens_file, bool trust_same_user, bool strict, std::string admin,
-               std::vector<std::string> admin_hosts, const nb::object& progress) {
+               std::optional<int64_t> memory_limit, bool evict_when_full, LocalAccess local,
+               std::string local_path, Timeout keepalive_timeout, std::optional<int> shard,
+               std::string register_at, std::string advertised_address, const nb::list& row_tables,
+               const std::optional<std::vector<std::string>>& tls, std::string tokens_file,
+               bool trust_same_user, bool strict, std::string admin, std::vector<std::string> admin_hosts,
+               std::optional<StorageOptions> storage, const nb::object& progress) {
     ServerOptions options{.store = {.max_bytes = max_bytes, .evict_when_full = evict_when_full},
+                          .memory_limit = memory_limit,
                           .host = std::move(host),
                           .port = 0,
                           .local = local,
@@ -40,6 +44,7 @@ class ServerObject {
                           .register_at = std::move(register_at),
                           .advertised_address = std::move(advertised_address),
                           .strict = strict};
+    options.storage = std::move(storage);
     if (tls) options.tls = {.certificate = tls->at(0), .key = tls->at(1), .client_ca = tls->at(2)};
     if (!admin.empty()) options.admin = {.listen = std::move(admin), .hosts = std::move(admin_hosts)};
     if (!tokens_file.empty()) {
@@ -159,28 +164,37 @@ void BindServer(nb::module_& module) {
           "__init__",
           [](Self* self, const std::vector<TableObject*>& tables, std::optional<int64_t> port,
              std::string host, std::optional<CheckpointOptions> checkpoint, std::optional<int64_t> max_bytes,
-             bool evict_when_full, std::string_view local, std::string local_path,
-             std::optional<double> keepalive_timeout, std::optional<int> shard, std::string register_at,
-             std::string advertised_address, const nb::list& row_tables,
+             std::optional<int64_t> memory_limit, bool evict_when_full, std::string_view local,
+             std::string local_path, std::optional<double> keepalive_timeout, std::optional<int> shard,
+             std::string register_at, std::string advertised_address, const nb::list& row_tables,
              const std::optional<std::vector<std::string>>& tls, std::string tokens_file,
              bool trust_same_user, bool strict, std::string admin, std::vector<std::string> admin_hosts,
+             const std::optional<std::tuple<std::string, std::optional<int64_t>, std::optional<int64_t>>>&
+                 storage,
              const nb::object& progress) {
+            std::optional<StorageOptions> storage_options;
+            if (storage) {
+              storage_options = {.path = std::get<0>(*storage),
+                                 .memory_limit = std::get<1>(*storage),
+                                 .disk_limit = std::get<2>(*storage)};
+            }
             const LocalAccess access = local == "off"        ? LocalAccess::kOff
                                        : local == "any user" ? LocalAccess::kAnyUser
                                                              : LocalAccess::kSameUser;
-            new (self)
-                Self(tables, port, std::move(host), std::move(checkpoint), max_bytes, evict_when_full, access,
-                     std::move(local_path), TimeoutFromSeconds(keepalive_timeout, "keepalive_timeout"), shard,
-                     std::move(register_at), std::move(advertised_address), row_tables, tls,
-                     std::move(tokens_file), trust_same_user, strict, std::move(admin),
-                     std::move(admin_hosts), progress);
+            new (self) Self(tables, port, std::move(host), std::move(checkpoint), max_bytes, memory_limit,
+                            evict_when_full, access, std::move(local_path),
+                            TimeoutFromSeconds(keepalive_timeout, "keepalive_timeout"), shard,
+                            std::move(register_at), std::move(advertised_address), row_tables, tls,
+                            std::move(tokens_file), trust_same_user, strict, std::move(admin),
+                            std::move(admin_hosts), std::move(storage_options), progress);
           },
           "tables"_a, "port"_a.none(), "host"_a, "checkpoint"_a.none(), "max_bytes"_a = nb::none(),
-          "evict_when_full"_a = false, "local"_a = "same user", "local_path"_a = "",
-          "keepalive_timeout"_a.none() = 20.0, "shard"_a = nb::none(), "register_at"_a = "",
-          "advertised_address"_a = "", "row_tables"_a = nb::list(), "tls"_a = nb::none(),
-          "tokens_file"_a = "", "trust_same_user"_a = false, "strict"_a = false, "admin"_a = "",
-          "admin_hosts"_a = std::vector<std::string>(), "progress"_a = nb::none())
+          "memory_limit"_a = nb::none(), "evict_when_full"_a = false, "local"_a = "same user",
+          "local_path"_a = "", "keepalive_timeout"_a.none() = 20.0, "shard"_a = nb::none(),
+          "register_at"_a = "", "advertised_address"_a = "", "row_tables"_a = nb::list(),
+          "tls"_a = nb::none(), "tokens_file"_a = "", "trust_same_user"_a = false, "strict"_a = false,
+          "admin"_a = "", "admin_hosts"_a = std::vector<std::string>(), "storage"_a = nb::none(),
+          "progress"_a = nb::none())
       .def_prop_ro("port", &Self::port, "The port that the server listens on.")
       .def_prop_ro("shard", &Self::shard, "Identifies the server among several, in the keys of its items.")
       .def_prop_ro("local_path", &Self::local_path, "The path of the local socket; empty if there is none.")

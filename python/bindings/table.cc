@@ -103,7 +103,8 @@ std::string TableObject::ToRepr() const {
          ", max_times_sampled=" + std::to_string(info.max_times_sampled) + ", name=" + info.name +
          ", rate_limiter=" + python::ToRepr(info.rate_limiter) +
          ", signature=" + (options_.signature ? options_.signature->ToString() : "nullptr") +
-         (info.max_age_nanos > 0 ? ", max_age=" + SecondsText(info.max_age_nanos) : "") + ")";
+         (info.max_age_nanos > 0 ? ", max_age=" + SecondsText(info.max_age_nanos) : "") +
+         (info.max_bytes > 0 ? ", max_bytes=" + std::to_string(info.max_bytes) : "") + ")";
 }
 
 nb::dict ToDict(const TableInfo& info) { return FieldsToDict(info); }
@@ -117,13 +118,15 @@ void BindTable(nb::module_& module) {
           "__init__",
           [](Self* self, std::string name, const SelectorObject& sampler, const SelectorObject& remover,
              int32_t max_size, int32_t max_times_sampled, const RateLimiterOptions& rate_limiter,
-             std::optional<nb::bytes> signature, std::string_view layout, int64_t max_age_nanos) {
+             std::optional<nb::bytes> signature, std::string_view layout, int64_t max_age_nanos,
+             int64_t max_bytes) {
             TableOptions options{.name = std::move(name),
                                  .sampler = sampler.options,
                                  .remover = remover.options,
                                  .max_size = max_size,
                                  .max_times_sampled = max_times_sampled,
                                  .max_age = std::chrono::nanoseconds(max_age_nanos),
+                                 .max_bytes = max_bytes,
                                  .rate_limiter = rate_limiter,
                                  .layout = LayoutFromName(layout)};
             if (signature) {
@@ -133,7 +136,7 @@ void BindTable(nb::module_& module) {
             new (self) Self(std::move(options));
           },
           "name"_a, "sampler"_a, "remover"_a, "max_size"_a, "max_times_sampled"_a, "rate_limiter"_a,
-          "signature"_a.none(), "layout"_a = "first", "max_age_nanos"_a = 0)
+          "signature"_a.none(), "layout"_a = "first", "max_age_nanos"_a = 0, "max_bytes"_a = 0)
       .def(
           "name", [](const Self& self) { return self.options().name; }, "The table's name.")
       .def(

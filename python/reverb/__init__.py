@@ -76,6 +76,7 @@ from reverb.replay_sample import ReplaySample, SampleInfo
 from reverb.rows import Jagged, Reservation, RowBatch, Rows, RowTable, Staleness
 from reverb.security import ClientTls, ServerTls
 from reverb.server import Server, Table
+from reverb.storage import Storage
 from reverb.trajectory_writer import TrajectoryColumn, TrajectoryWriter
 from reverb.vector_writer import VectorWriter
 
@@ -113,6 +114,7 @@ __all__ = [
     "SampleInfo",
     "Server",
     "ServerTls",
+    "Storage",
     "Staleness",
     "TFClient",
     "Table",

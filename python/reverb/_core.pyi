@@ -70,6 +70,7 @@ class Table:
         signature: bytes | None,
         layout: str = "first",
         max_age_nanos: int = 0,
+        max_bytes: int = 0,
     ) -> None: ...
     def name(self) -> str: ...
     def info(self) -> dict[str, Any]: ...
@@ -123,6 +124,7 @@ class Server:
         host: str,
         checkpoint: CheckpointOptions | None,
         max_bytes: int | None = None,
+        memory_limit: int | None = None,
         evict_when_full: bool = False,
         local: str = "same user",
         local_path: str = "",
@@ -137,6 +139,7 @@ class Server:
         strict: bool = False,
         admin: str = "",
         admin_hosts: Sequence[str] = [],
+        storage: tuple[str, int | None, int | None] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None: ...
     @property
@@ -274,6 +277,7 @@ class Client:
         max_size: int | None,
         max_times_sampled: int | None,
         max_age_nanos: int | None,
+        max_bytes: int | None,
         rate_limiter: RateLimiter | None,
         timeout: float | None,
     ) -> None: ...

@@ -34,6 +34,7 @@ def from_native(info: dict[str, Any]) -> reverb_types.TableInfo:
         "insert_wait_reason": _reason(info["insert_wait_reason"]) if info["waiting_inserts"] else None,
         "sample_wait_reason": _reason(info["sample_wait_reason"]) if info["waiting_samples"] else None,
         "max_age": info["max_age_nanos"] / 1e9 if info["max_age_nanos"] else None,
+        "max_bytes": info["max_bytes"] or None,
         "longest_wait_seconds": info["longest_wait_nanos"] * _NANOSECOND,
     }
     names = [field.name for field in dataclasses.fields(reverb_types.TableInfo)]
@@ -44,6 +45,13 @@ def _reason(number: int) -> str:
     return reverb_types.WAIT_REASONS[number] if number < len(reverb_types.WAIT_REASONS) else "unknown"
 
 
+def _storage_info(info: dict[str, Any]) -> reverb_types.StorageInfo | None:
+    if info["storage_memory_limit"] is None:
+        return None
+    names = [field.name for field in dataclasses.fields(reverb_types.StorageInfo)]
+    return reverb_types.StorageInfo(**{name: info["storage_" + name] for name in names})
+
+
 def server_info_from_native(info: dict[str, Any]) -> reverb_types.ServerInfo:
     """Returns the public value."""
     return reverb_types.ServerInfo(
@@ -52,6 +60,8 @@ def server_info_from_native(info: dict[str, Any]) -> reverb_types.ServerInfo:
         stored_bytes=info["stored_bytes"],
         live_bytes=info["live_bytes"],
         max_bytes=info["max_bytes"],
+        memory=info["memory"],
+        storage=_storage_info(info),
         chunks=info["live_chunks"],
         local_path=info["local_path"],
         waiters=[

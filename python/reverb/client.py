@@ -588,6 +588,7 @@ class Client(_core.Client):
         max_size: int | None = None,
         max_times_sampled: int | None = None,
         max_age: float | None = None,
+        max_bytes: float | None = None,
         rate_limiter: rate_limiters.RateLimiter | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -598,11 +599,12 @@ class Client(_core.Client):
             max_size: the new maximum; None: unchanged, as for the others. Items beyond it are evicted by the remover.
             max_times_sampled: an item that was sampled so often already is removed with its next sample; 0: never.
             max_age: seconds, from the insert of each item; `math.inf` if items shall not age.
+            max_bytes: the maximum size of the table's data; `math.inf` for no bound. Items beyond it are evicted.
             rate_limiter: its numbers replace those of the table's limiter, whose counters stay.
             timeout: seconds to wait for the server; None: unlimited.
         """
-        if max_size is None and max_times_sampled is None and max_age is None and rate_limiter is None:
-            raise ValueError("nothing to change: give max_size, max_times_sampled, max_age or rate_limiter")
+        if all(each is None for each in (max_size, max_times_sampled, max_age, max_bytes, rate_limiter)):
+            raise ValueError("nothing to change: give max_size, max_times_sampled, max_age, max_bytes or rate_limiter")
         limiter = getattr(rate_limiter, "internal_limiter", None)
         if rate_limiter is not None and not isinstance(limiter, _core.RateLimiter):
             raise TypeError(
@@ -614,6 +616,7 @@ class Client(_core.Client):
             None if max_size is None else _arguments.as_int32("max_size", max_size),
             None if max_times_sampled is None else _arguments.as_int32("max_times_sampled", max_times_sampled),
             None if max_age is None else _arguments.as_max_age(max_age),
+            0 if max_bytes == math.inf else _arguments.as_bytes("max_bytes", max_bytes),
             limiter,
             timeout,
         )

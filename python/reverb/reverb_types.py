@@ -92,6 +92,8 @@ class TableInfo:
     # Seconds after which items are removed, None if they are not; and how many were.
     max_age: float | None = _now(None)
     aged_out: int = _now(0)
+    # The maximum size of the data of the items, of which chunks that they share count once; None: no bound.
+    max_bytes: int | None = _now(None)
     # Items that are leased now. Leases since the server started: granted, acknowledged in time, expired, and those that
     # were acknowledged, released or extended too late.
     leased_items: int = _now(0)
@@ -168,6 +170,27 @@ class Waiter:
     address: str
 
 
+@dataclasses.dataclass(frozen=True)
+class StorageInfo:
+    """The disk tier of a server."""
+
+    # Of data in memory that can move to disk, and of data on disk.
+    memory_bytes: int
+    disk_bytes: int
+    # Of the files.
+    file_bytes: int
+    # The limits of memory_bytes and file_bytes.
+    memory_limit: int
+    disk_limit: int
+    # Of data, since the start.
+    written_bytes: int
+    read_bytes: int
+    # Chunks whose data could not be read; the items that used them were deleted.
+    lost_chunks: int
+    # Why data cannot be moved to disk; empty: it can.
+    error: str
+
+
 class ServerInfo(dict[str, TableInfo]):
     """The tables of a server by name, and information about the server."""
 
@@ -178,10 +201,12 @@ class ServerInfo(dict[str, TableInfo]):
         stored_bytes: int = 0,
         live_bytes: int = 0,
         max_bytes: int | None = None,
+        storage: StorageInfo | None = None,
         chunks: int = 0,
         waiters: Iterable[Waiter] = (),
         local_path: str = "",
         row_tables: Mapping[str, dict[str, Any]] | None = None,
+        memory: Mapping[str, int | None] | None = None,
     ) -> None:
         """Describes one point in time.
 
@@ -190,16 +215,21 @@ class ServerInfo(dict[str, TableInfo]):
             stored_bytes: the size of the chunks that items and rows refer to, each counted once.
             live_bytes: the size of all chunks, including those of samples and inserts in flight.
             max_bytes: the maximum of `stored_bytes`; None: unlimited.
+            storage: the disk tier; None if all data is in memory.
             chunks: the number of chunks.
             waiters: waiting clients, longest first; at most some hundred, while `tables` counts all of them.
             local_path: the socket for clients on the server's host; empty if there is none.
             row_tables: the row tables by name; the values are those of `Rows.info`.
+            memory: what the server holds in memory, in bytes, by part: "used" of "limit", and of these "stored",
+                "parked", "waiting", "in_transit", "receiving", "replies", "index" and "sessions".
         """
         super().__init__(tables)
         self.stored_bytes = stored_bytes
         self.live_bytes = live_bytes
         self.max_bytes = max_bytes
+        self.storage = storage
         self.chunks = chunks
         self.waiters = tuple(waiters)
         self.local_path = local_path
         self.row_tables = dict(row_tables or {})
+        self.memory = dict(memory or {})

@@ -26,6 +26,7 @@ from reverb import (
 from reverb.client import Client
 from reverb.rows import RowTable
 from reverb.security import ServerTls, _server_tls
+from reverb.storage import Storage, _storage
 
 __all__ = ["Server", "Table", "TableExtensionBase"]
 
@@ -68,6 +69,7 @@ class Table:
         *,
         layout: Literal["first", "any"] = "first",
         max_age: float | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         """ValueError for invalid values, TypeError for values of a wrong type.
 
@@ -87,6 +89,9 @@ class Table:
                 "any": all items are accepted; a batch of items with different columns or dtypes raises ValueError.
             max_age: seconds after which an item is removed, however often it was sampled; None: never. The time of the
                 insert counts; later changes of the priority do not renew it.
+            max_bytes: the maximum size of the data of the items, of which chunks that they share count once; None: no
+                bound but that of the server. As with `max_size`, the remover evicts items to make room for new ones. A
+                larger item is refused: IndexError.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, got {name!r} of type {type(name).__name__}")
@@ -120,6 +125,7 @@ class Table:
             signature=_signatures.encode_signature(signature),
             layout=layout,
             max_age_nanos=_arguments.as_max_age(max_age),
+            max_bytes=_arguments.as_bytes("max_bytes", max_bytes) or 0,
         )
 
     @classmethod
@@ -208,6 +214,7 @@ class Table:
         *,
         layout: Literal["first", "any"] | None = None,
         max_age: float | None = None,
+        max_bytes: int | None = None,
     ) -> Table:
         """Returns a new, empty table like this one, except for the arguments that are given."""
         info = self.info
@@ -229,6 +236,7 @@ class Table:
             signature=self._signature if signature is None else signature,
             layout=info.layout if layout is None else layout,
             max_age=info.max_age if max_age is None else max_age,
+            max_bytes=info.max_bytes if max_bytes is None else max_bytes,
         )
 
     def __reduce__(self) -> Any:
@@ -245,6 +253,7 @@ class Table:
                 "signature": self._signature,
                 "layout": info.layout,
                 "max_age": info.max_age,
+                "max_bytes": info.max_bytes,
             },
             (limiter.samples_per_insert, limiter.min_size_to_sample, limiter.min_diff, limiter.max_diff),
         )
@@ -280,6 +289,7 @@ class Server:
         *,
         host: str = "[::]",
         max_bytes: int | None = None,
+        memory_limit: int | None = None,
         when_full: Literal["wait", "evict"] = "wait",
         local: bool | Literal["any user"] = True,
         local_path: str | os.PathLike[str] | None = None,
@@ -293,6 +303,7 @@ class Server:
         strict: bool = False,
         admin: str | None = None,
         admin_hosts: Sequence[str] = (),
+        storage: Storage | None = None,
     ) -> None:
         """ValueError without tables, for duplicate names, and if the port is taken.
 
@@ -307,8 +318,12 @@ class Server:
             host: the address to listen on; all interfaces by default. "localhost" serves this machine only.
             max_bytes: the maximum size of the stored data of all tables: of the chunks that items refer to, each
                 counted once; None: unlimited.
-            when_full: what an insert does that would exceed `max_bytes`: "wait" until items are removed, or "evict"
-                items of its table.
+            memory_limit: the maximum of all memory of the server: stored data, data in transit, waiting items, replies
+                and the index of its tables; at least 16 MiB. None: 80 % of the memory of the machine, or of the
+                process's control group. Other memory of this process is not counted: set it if a learner or actors
+                in the process need much.
+            when_full: what an insert does that would exceed `max_bytes` or `memory_limit`: "wait" until items are
+                removed, or "evict" items of its table.
             local: serve processes of the same host and user through shared memory; they find the server by its port.
                 False: over gRPC only. "any user": processes of other users too, which needs `local_path`. The
                 environment variable REVERB_LOCAL=0 means False.
@@ -329,6 +344,7 @@ class Server:
                 "127.0.0.1:8001"; port 0 for any that is free, see `admin_address`. None: there is none.
             admin_hosts: names by which browsers and scrapers reach the admin port, besides localhost, the host of
                 `admin` and IP addresses; requests for other names are refused.
+            storage: keep part of the data on disk: reverb.Storage(path); None: all data is in memory.
         """
         if local not in (True, False, "any user"):
             raise ValueError(f'local must be True, False or "any user", got {local!r}')
@@ -354,6 +370,7 @@ class Server:
                 host=host,
                 checkpoint=_checkpoint_options(self._checkpointer),
                 max_bytes=_arguments.as_bytes("max_bytes", max_bytes),
+                memory_limit=_arguments.as_bytes("memory_limit", memory_limit),
                 evict_when_full=when_full == "evict",
                 local="off" if local is False else "any user" if local == "any user" else "same user",
                 local_path="" if local_path is None else os.path.abspath(local_path),
@@ -368,6 +385,7 @@ class Server:
                 strict=bool(strict),
                 admin=admin or "",
                 admin_hosts=_names("admin_hosts", admin_hosts),
+                storage=_storage(storage),
                 progress=progress,
             )
 

@@ -54,8 +54,9 @@ def server(tmp_path):
         reverb.RowTable("rollouts", max_rows=100, consumers=["train"]),
     ]
     checkpointer = reverb.checkpointers.DefaultCheckpointer(str(tmp_path / "root"))
+    storage = reverb.Storage(tmp_path / "tier", disk_limit=1 << 30)
     with reverb.Server(
-        tables, host="localhost", checkpointer=checkpointer, max_bytes=1 << 30, admin="127.0.0.1:0"
+        tables, host="localhost", checkpointer=checkpointer, max_bytes=1 << 30, storage=storage, admin="127.0.0.1:0"
     ) as running:
         client = running.localhost_client()
         with client.trajectory_writer(num_keep_alive_refs=3) as writer:

@@ -1,5 +1,6 @@
 """Tests options beyond dm-reverb: limits on bytes, names, reconnect timeouts."""
 
+import math
 import pickle
 import threading
 
@@ -35,6 +36,48 @@ def test_inserts_evict_if_configured(connect):
         for _ in range(10):
             client.insert(STEP, {"table": 1.0}, timeout=30)
         assert client.server_info()["table"].current_size in (2, 3)
+
+
+def test_inserts_wait_for_memory(connect):
+    data = np.random.default_rng(1).integers(0, 255, 2**20, np.uint8)
+    with reverb.Server([make_table()], memory_limit=16 * 2**20) as server:
+        client = connect(server)
+        with pytest.raises(reverb.DeadlineExceededError):
+            for _ in range(30):
+                client.insert(data, {"table": 1.0}, timeout=1)
+        # 13/16 of the limit are for items.
+        assert client.server_info()["table"].current_size in (11, 12)
+        client.reset("table")
+        client.insert(data, {"table": 1.0}, timeout=30)
+
+
+def test_a_table_evicts_beyond_its_max_bytes(connect):
+    data = np.random.default_rng(1).integers(0, 255, 100_000, np.uint8)
+    tables = [make_table("small", max_bytes=350_000), make_table("other")]
+    with reverb.Server(tables) as server:
+        client = connect(server)
+        for _ in range(10):
+            client.insert(data, {"small": 1.0, "other": 1.0}, timeout=30)
+        info = client.server_info()
+        assert (info["small"].current_size, info["other"].current_size) == (3, 10)
+        assert (info["small"].max_bytes, info["other"].max_bytes) == (350_000, None)
+        assert info["small"].evictions == 7
+        with pytest.raises(IndexError, match="more than the table's max_bytes of 350000"):
+            client.insert(np.tile(data, 4), {"small": 1.0}, timeout=30)
+        client.change_table("other", max_bytes=250_000)
+        assert client.server_info()["other"].current_size == 2
+        client.change_table("other", max_bytes=math.inf)
+        assert client.server_info()["other"].max_bytes is None
+        for wrong in (0, -1, 2**63):
+            with pytest.raises(ValueError, match=r"max_bytes .* must be a positive number of bytes"):
+                client.change_table("other", max_bytes=wrong)
+            with pytest.raises(ValueError, match=r"max_bytes .* must be a positive number of bytes"):
+                make_table(max_bytes=wrong)
+
+
+def test_a_memory_limit_without_room():
+    with pytest.raises(ValueError, match=r"memory_limit is 1000 bytes; it must be at least 16777216"):
+        reverb.Server([make_table()], memory_limit=1000)
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**63])

@@ -1,6 +1,7 @@
 """Tests the fields of server_info() beyond dm-reverb's: bytes, rates, waiting clients and their reasons."""
 
 import copy
+import os
 import pickle
 import threading
 
@@ -57,6 +58,24 @@ def test_bytes(connect):
         assert (info.max_bytes, info.chunks) == (10**6, 1)
         # Data that both tables refer to is stored once.
         assert [info[name].referenced_bytes for name in ("table", "other")] == [info.stored_bytes] * 2
+
+
+def test_memory(connect):
+    with reverb.Server([make_table()], memory_limit=64 * 2**20) as server:
+        client = connect(server)
+        client.insert(STEP, {"table": 1.0})
+        info = client.server_info()
+        assert info.memory["limit"] == 64 * 2**20
+        assert info.memory["stored"] == info.stored_bytes
+        assert info.stored_bytes <= info.memory["used"] < 64 * 2**20
+        parts = ("stored", "parked", "waiting", "in_transit", "receiving", "replies", "index", "sessions")
+        assert set(info.memory) == {"limit", "used", *parts}
+
+
+def test_the_memory_is_bounded_by_default(client):
+    limit = client.server_info().memory["limit"]
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < limit <= 0.8 * machine
 
 
 def test_no_bound_on_bytes(client):

@@ -196,13 +196,14 @@ def test_infos_are_plain_values():
 def test_a_pickle_has_the_settings_of_a_table_without_its_items():
     table = reverb.Table(
         "t", selectors.Prioritized(0.5, seed=3), selectors.MaxHeap(), 7, rate_limiters.SampleToInsertRatio(2.0, 3, 4.0), 5,
-        signature={"x": reverb.TensorSpec((2,), np.float32, "x")}, layout="first", max_age=60.0,
+        signature={"x": reverb.TensorSpec((2,), np.float32, "x")}, layout="first", max_age=60.0, max_bytes=1 << 30,
     )  # fmt: skip
     with reverb.Server([table]) as server:
         server.localhost_client().insert({"x": np.zeros(2, np.float32)}, {"t": 1.0})
         copy = pickle.loads(pickle.dumps(table))
     assert repr(copy) == repr(table)
     assert (copy.info.current_size, copy.info.max_age, copy.info.layout) == (0, 60.0, "first")
+    assert copy.info.max_bytes == 1 << 30
     assert copy.info.signature == table.info.signature
     with reverb.Server([copy]) as server:
         assert server.localhost_client().server_info()["t"].current_size == 0

@@ -43,6 +43,7 @@ class CheckedHandler final : public RequestHandler {
   const Id128& life_id() const override { return handler_->life_id(); }
   const WireLimits& wire_limits() const override { return handler_->wire_limits(); }
   PayloadSource* payload_source() const override { return handler_->payload_source(); }
+  MemoryBudget* memory() const override { return handler_->memory(); }
   Result<std::shared_ptr<InsertSession>> OpenInsert(const Hello& hello,
                                                     std::shared_ptr<InsertPeer> peer) override;
   Result<std::shared_ptr<SampleSession>> OpenSample(const Hello& hello,
@@ -56,6 +57,7 @@ class CheckedHandler final : public RequestHandler {
   Status RemoveTable(std::string_view table) override;
   Status ChangeTable(const ChangeTableRequest& request) override;
   Result<InspectReply> Inspect(const InspectRequest& request) override;
+  bool inspect_may_block() const override { return handler_->inspect_may_block(); }
   Result<std::string> Checkpoint() override;
   Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request) override;
   std::shared_ptr<PendingCall> StartRows(RowsRequest request, const RowsDone& done) override;

@@ -97,13 +97,7 @@ std::string AdminInfoJson(const AdminState& state) {
   json.Field("now_seconds", static_cast<double>(info.now_nanos) * 1e-9);
   json.Field("started_seconds", static_cast<double>(info.started_nanos) * 1e-9);
   json.Key("build").BeginObject().Field("version", state.version).Field("commit", state.commit).End();
-  json.Key("memory")
-      .BeginObject()
-      .Field("stored_bytes", info.stored_bytes)
-      .Field("unreferenced_bytes", std::max<int64_t>(info.live_bytes - info.stored_bytes, 0))
-      .Field("resident_bytes", state.resident_bytes)
-      .Field("limit_bytes", info.max_bytes)
-      .End();
+  json.Field("resident_bytes", state.resident_bytes);
   json.Key("connections").BeginObject();
   for (const auto& [transport, count] : state.connections) json.Field(transport, count);
   json.End();

@@ -150,13 +150,27 @@ void AddServer(const AdminState& state, MetricsWriter* out) {
   out->Add({}, state.not_ready_reason ? 0 : 1);
   out->Family(
       "reverb_memory_bytes", "gauge",
-      "Memory: stored chunks that items and rows refer to; unreferenced chunks on their way in or out; "
-      "resident memory of the process, which includes both.");
-  out->Add({{"part", "stored"}}, double(info.stored_bytes));
-  out->Add({{"part", "unreferenced"}}, double(std::max<int64_t>(info.live_bytes - info.stored_bytes, 0)));
-  out->Add({{"part", "resident"}}, double(state.resident_bytes));
+      "Memory: stored chunks that items and rows refer to; parked for a checkpoint; of waiting items; other "
+      "chunks in transit; messages being received; replies being sent; the index of tables; sessions of "
+      "clients; resident memory of the process, which includes all of them.");
+  const MemoryInfo& memory = info.memory;
+  for (const auto& [part, bytes] :
+       {std::pair("stored", memory.stored), std::pair("parked", memory.parked),
+        std::pair("waiting", memory.waiting), std::pair("in_transit", memory.in_transit),
+        std::pair("receiving", memory.receiving), std::pair("replies", memory.replies),
+        std::pair("index", memory.index), std::pair("sessions", memory.sessions),
+        std::pair("resident", state.resident_bytes)}) {
+    out->Add({{"part", part}}, double(bytes));
+  }
+  if (memory.limit) {
+    out->Family(
+        "reverb_memory_limit_bytes", "gauge",
+        "Bound of all parts but the resident memory, memory_limit. Inserts wait or evict when stored, "
+        "parked and index take 13/16 of it.");
+    out->Add({}, double(*memory.limit));
+  }
   if (info.max_bytes) {
-    out->Family("reverb_memory_limit_bytes", "gauge", "Bound of the stored bytes, max_bytes.");
+    out->Family("reverb_stored_limit_bytes", "gauge", "Bound of the stored bytes, max_bytes.");
     out->Add({}, double(*info.max_bytes));
   }
   out->Family("reverb_chunks", "gauge", "Chunks in memory.");
@@ -178,6 +192,26 @@ void AddServer(const AdminState& state, MetricsWriter* out) {
   out->Add({{"direction", "out"}}, double(state.traffic.bytes_out));
   out->Family("reverb_errors_total", "counter", "Requests and items that were refused, by status code.");
   for (const auto& [code, count] : state.errors) out->Add({{"code", code}}, double(count));
+}
+
+void AddStorageMetrics(const ServerInfo& info, MetricsWriter* out) {
+  if (!info.storage_memory_limit) return;
+  out->Family("reverb_storage_bytes", "gauge",
+              "The disk tier: data in memory that can move to disk; data on disk; the files.");
+  out->Add({{"part", "memory"}}, double(info.storage_memory_bytes));
+  out->Add({{"part", "disk"}}, double(info.storage_disk_bytes));
+  out->Add({{"part", "files"}}, double(info.storage_file_bytes));
+  out->Family("reverb_storage_limit_bytes", "gauge", "The limits of the disk tier.");
+  out->Add({{"part", "memory"}}, double(*info.storage_memory_limit));
+  out->Add({{"part", "files"}}, double(info.storage_disk_limit.value_or(0)));
+  out->Family("reverb_storage_written_bytes_total", "counter", "Data that was moved to disk.");
+  out->Add({}, double(info.storage_written_bytes));
+  out->Family("reverb_storage_read_bytes_total", "counter", "Data that was read from disk.");
+  out->Add({}, double(info.storage_read_bytes));
+  out->Family("reverb_storage_lost_chunks_total", "counter", "Chunks whose data on disk could not be read.");
+  out->Add({}, double(info.storage_lost_chunks));
+  out->Family("reverb_storage_failing", "gauge", "Whether data cannot be moved to disk.");
+  out->Add({}, info.storage_error.empty() ? 0 : 1);
 }
 
 void AddCheckpointMetrics(const AdminState& state, MetricsWriter* out) {
@@ -333,6 +367,7 @@ void MetricsWriter::AddHistogram(const Labels& labels, const AdminHistogram& his
 std::string MetricsText(const AdminState& state) {
   MetricsWriter out;
   AddServer(state, &out);
+  AddStorageMetrics(state.info, &out);
   AddCheckpointMetrics(state, &out);
   AddTables(state, &out);
   AddRowTables(state, &out);

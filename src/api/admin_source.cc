@@ -230,12 +230,24 @@ class ServerAdminSource final : public AdminSource {
     state->checkpoints = std::move(checkpoints);
   }
 
+  static std::string MemoryText(const ServerInfo& info) {
+    std::string text;
+    if (info.max_bytes) {
+      text = std::to_string(info.stored_bytes) + " of max_bytes " + std::to_string(*info.max_bytes) +
+             " bytes are stored";
+    }
+    if (info.memory.limit) {
+      text += (text.empty() ? "" : ", and ") + std::to_string(info.memory.used) + " of memory_limit " +
+              std::to_string(*info.memory.limit) + " bytes are used";
+    }
+    return text;
+  }
+
   static std::optional<std::string> NotReadyReason(const AdminState& state) {
     for (const TableInfo& table : state.info.tables) {
       if (table.waiting_inserts == 0 || table.insert_wait_reason != WaitReason::kMemory) continue;
       return "memory is exhausted: inserts into table \"" + ShowName(table.name) + "\" wait, since " +
-             std::to_string(state.info.stored_bytes) + " of max_bytes " +
-             std::to_string(state.info.max_bytes.value_or(0)) + " bytes are stored";
+             MemoryText(state.info);
     }
     if (!state.checkpoints || !state.checkpoints->disk_free_bytes) return std::nullopt;
     if (*state.checkpoints->disk_free_bytes < kMinDiskFreeBytes) {

@@ -287,6 +287,11 @@ Status Client::ChangeTable(std::string_view table, const TableChanges& changes,
                                    std::to_string(changes.max_age->count()) +
                                    " ns; it must be positive, or zero for items that do not age");
   }
+  if (changes.max_bytes && *changes.max_bytes < 0) {
+    return Status::InvalidArgument("table \"" + std::string(table) + "\": max_bytes is " +
+                                   std::to_string(*changes.max_bytes) +
+                                   "; it must be positive, or zero for no bound");
+  }
   if (changes.rate_limiter) {
     if (Status status = changes.rate_limiter->Validate(); !status.ok()) {
       return status.Prefixed("table \"" + std::string(table) + "\"");

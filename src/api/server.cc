@@ -15,6 +15,8 @@
 #include "api/client_security.h"
 #include "api/sample_factory.h"
 #include "base/duration_text.h"
+#include "base/machine_memory.h"
+#include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "base/server_registry.h"
 #include "server/server.h"
@@ -32,6 +34,8 @@ struct Server::Rep {
 
 namespace {
 
+constexpr int64_t kMinMemoryLimit = int64_t{16} << 20;
+
 internal::ServiceLimits ToServiceLimits(const ServerLimits& limits) {
   internal::ServiceLimits to;
   to.wire.max_message_bytes = limits.max_message_bytes;
@@ -48,6 +52,24 @@ internal::ServiceLimits ToServiceLimits(const ServerLimits& limits) {
   to.max_remembered_writers = limits.max_remembered_writers;
   to.wire.max_window_bytes = limits.max_window_bytes;
   return to;
+}
+
+// `memory_limit`: of the server.
+Result<internal::ChunkTier::Options> ToTierOptions(StorageOptions options, int64_t memory_limit) {
+  const int64_t kept = internal::MemoryBudget::SharesOf(memory_limit).kept;
+  if (options.memory_limit && *options.memory_limit > kept) {
+    return Status::InvalidArgument(
+        "storage: memory_limit is " + std::to_string(*options.memory_limit) + ", more than the " +
+        std::to_string(kept) + " bytes that the memory_limit of the server, " + std::to_string(memory_limit) +
+        ", leaves for data; lower it, leave it out, or raise that of the server");
+  }
+  if (options.disk_limit && *options.disk_limit < 1) {
+    return Status::InvalidArgument("storage: disk_limit is " + std::to_string(*options.disk_limit) +
+                                   "; give the bytes that the files may take, or leave it out");
+  }
+  return internal::ChunkTier::Options{.path = std::move(options.path),
+                                      .memory_limit = options.memory_limit.value_or(kept / 4 * 3),
+                                      .disk_limit = options.disk_limit.value_or(0)};
 }
 
 std::string AdvertisedAddress(const std::string& host, int port) {
@@ -116,6 +138,16 @@ Result<Server> Server::Start(ServerOptions options) {
   inner.store.max_bytes = options.store.max_bytes;
   inner.store.policy =
       options.store.evict_when_full ? internal::MemoryPolicy::kEvict : internal::MemoryPolicy::kBlock;
+  if (options.memory_limit && *options.memory_limit < kMinMemoryLimit) {
+    return Status::InvalidArgument("memory_limit is " + std::to_string(*options.memory_limit) +
+                                   " bytes; it must be at least " + std::to_string(kMinMemoryLimit) +
+                                   ", or absent for 80 % of the machine's memory");
+  }
+  inner.store.memory_limit = options.memory_limit.value_or(internal::DefaultMemoryLimit());
+  if (options.storage) {
+    REVERB_ASSIGN_OR_RETURN(inner.storage,
+                            ToTierOptions(*std::move(options.storage), *inner.store.memory_limit));
+  }
   inner.limits = ToServiceLimits(options.limits);
   inner.client_limits = options.limits.client;
   if (options.keepalive_timeout && *options.keepalive_timeout < std::chrono::seconds(1)) {

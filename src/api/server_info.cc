@@ -85,6 +85,18 @@ ServerInfo SumOf(const std::vector<ServerInfo>& servers) {
     // Unbounded if one of them is.
     sum.max_bytes =
         sum.max_bytes && more.max_bytes ? std::optional(*sum.max_bytes + *more.max_bytes) : std::nullopt;
+    sum.memory.limit = sum.memory.limit && more.memory.limit
+                           ? std::optional(*sum.memory.limit + *more.memory.limit)
+                           : std::nullopt;
+    const std::optional<int64_t> limit = sum.memory.limit;
+    AddNumbers(more.memory, &sum.memory);
+    sum.memory.limit = limit;
+    const auto add = [&](auto member) {
+      if (more.*member) sum.*member = (sum.*member).value_or(0) + *(more.*member);
+    };
+    add(&ServerInfo::storage_memory_limit);
+    add(&ServerInfo::storage_disk_limit);
+    if (sum.storage_error.empty()) sum.storage_error = more.storage_error;
     sum.waiters.insert(sum.waiters.end(), more.waiters.begin(), more.waiters.end());
     for (const TableInfo& table : more.tables) {
       const auto same = std::ranges::find(sum.tables, table.name, &TableInfo::name);

@@ -8,6 +8,7 @@
 #include "client/column_store.h"
 #include "core/chunk_store.h"
 #include "core/extensions/insert_on_sample.h"
+#include "core/fetch_samples.h"
 #include "core/table.h"
 #include "reverb/extensions.h"
 #include "tensor/chunk_header.h"
@@ -31,6 +32,13 @@ Result<internal::ColumnHeader> EncodeColumn(const TensorView& tensor, size_t ind
   internal::ColumnEncoder encoder(tensor.dtype, std::move(row_shape), internal::PolicyOf(compression));
   return tensor.dtype == DType::kString ? encoder.EncodeStrings(tensor.strings(), rows, payload)
                                         : encoder.Encode(tensor.bytes(), rows, payload);
+}
+
+// Brings the data of items into memory. Leaves out those whose data is lost.
+void FetchAll(const std::shared_ptr<internal::ConcurrentTable>& table, std::vector<internal::Sample>* items) {
+  if (internal::ChunkTier* const tier = table->store()->tier()) {
+    *items = internal::FetchSamplesAndWait(tier, table, std::move(*items)).samples;
+  }
 }
 
 }  // namespace
@@ -115,7 +123,14 @@ Status Table::Insert(const NewItem& item, Timeout timeout) {
 Result<std::vector<SampledTrajectory>> Table::Sample(int64_t n, Timeout timeout,
                                                      std::vector<SampledTrajectory>* partial) {
   std::vector<internal::Sample> drawn;
-  const Status status = table_->Sample(n, /*allow_partial=*/false, {.timeout = timeout}, &drawn);
+  Status status = table_->Sample(n, /*allow_partial=*/false, {.timeout = timeout}, &drawn);
+  while (internal::ChunkTier* const tier = table_->store()->tier()) {
+    internal::FetchedSamples fetched = internal::FetchSamplesAndWait(tier, table_, std::move(drawn));
+    drawn = std::move(fetched.samples);
+    if (!fetched.status.ok()) status = std::move(fetched.status);
+    if (!status.ok() || fetched.lost == 0) break;
+    status = table_->Sample(fetched.lost, /*allow_partial=*/false, {.timeout = timeout}, &drawn);
+  }
   std::vector<SampledTrajectory> samples;
   samples.reserve(drawn.size());
   for (internal::Sample& sample : drawn) samples.push_back(SampledTrajectory(std::move(sample)));
@@ -138,7 +153,11 @@ Result<bool> Table::CanSample(int64_t n) const { return table_->CanSample(n); }
 std::optional<SampledTrajectory> Table::Find(uint64_t key) const {
   std::optional<internal::Sample> item = table_->Find(key);
   if (!item) return std::nullopt;
-  return SampledTrajectory(*std::move(item));
+  std::vector<internal::Sample> items;
+  items.push_back(*std::move(item));
+  FetchAll(table_, &items);
+  if (items.empty()) return std::nullopt;
+  return SampledTrajectory(std::move(items.front()));
 }
 
 std::vector<SampledTrajectory> Table::Peek(int64_t n) const {
@@ -149,6 +168,7 @@ std::vector<SampledTrajectory> Table::Peek(int64_t n) const {
     std::vector<internal::Sample> page = table_->Peek(std::min(left, kPage), &cursor);
     if (page.empty()) break;
     left -= static_cast<int64_t>(page.size());
+    FetchAll(table_, &page);
     for (internal::Sample& item : page) looks.push_back(SampledTrajectory(std::move(item)));
   }
   return looks;

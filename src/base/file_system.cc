@@ -193,6 +193,71 @@ class PosixRandomAccessFile final : public RandomAccessFile {
   const uint64_t size_;
 };
 
+class PosixBlockFile final : public BlockFile {
+ public:
+  PosixBlockFile(std::string path, Fd fd, bool is_direct)
+      : path_(std::move(path)), fd_(std::move(fd)), is_direct_(is_direct) {}
+
+  Status Write(uint64_t offset, std::span<const uint8_t> bytes) override {
+    const uint64_t begin = offset;
+    const size_t size = bytes.size();
+    while (!bytes.empty()) {
+      const ssize_t written =
+          Retry([&] { return ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+      if (written < 0) return FileError("write", path_, errno);
+      offset += static_cast<uint64_t>(written);
+      bytes = bytes.subspan(static_cast<size_t>(written));
+    }
+    if (!is_direct_) WriteBehind(begin, size);
+    return Status::Ok();
+  }
+
+  Status Read(uint64_t offset, std::span<uint8_t> out) const override {
+    const uint64_t begin = offset;
+    const size_t size = out.size();
+    while (!out.empty()) {
+      const ssize_t got =
+          Retry([&] { return ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset)); });
+      if (got < 0) return FileError("read", path_, errno);
+      if (got == 0) {
+        return Status::DataLoss("cannot read \"" + path_ + "\": it ends before byte " +
+                                std::to_string(offset + out.size()));
+      }
+      offset += static_cast<uint64_t>(got);
+      out = out.subspan(static_cast<size_t>(got));
+    }
+    if (!is_direct_) DropPages(begin, size);
+    return Status::Ok();
+  }
+
+  Status Truncate(uint64_t size) override {
+    if (Retry([&] { return ::ftruncate(fd_.get(), static_cast<off_t>(size)); }) == 0) return Status::Ok();
+    return FileError("truncate", path_, errno);
+  }
+
+  int descriptor() const override { return is_direct_ ? fd_.get() : -1; }
+  const std::string& path() const override { return path_; }
+
+ private:
+  // Without direct I/O: writes the pages now and drops them, so that the page cache does not hold a second
+  // copy of the data. Hints: errors do not matter.
+  void WriteBehind(uint64_t offset, size_t size) const {
+#if defined(SYNC_FILE_RANGE_WRITE)
+    (void)::sync_file_range(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(size),
+                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+#endif
+    DropPages(offset, size);
+  }
+  void DropPages(uint64_t offset, size_t size) const {
+    (void)::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(size),
+                          POSIX_FADV_DONTNEED);
+  }
+
+  const std::string path_;
+  const Fd fd_;
+  const bool is_direct_;
+};
+
 class MappedFile final : public BufferOwner {
  public:
   MappedFile(void* address, size_t size) : address_(address), size_(size) {}
@@ -266,6 +331,41 @@ class PosixFileSystemImpl final : public FileSystem {
   Result<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string& path) override {
     REVERB_ASSIGN_OR_RETURN(OpenedFile file, OpenRegularFile(path));
     return std::unique_ptr<RandomAccessFile>(new PosixRandomAccessFile(path, std::move(file.fd), file.size));
+  }
+
+  Result<std::unique_ptr<BlockFile>> NewBlockFile(const std::string& path, uint64_t size) override {
+    constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
+    int descriptor = Retry([&] { return ::open(path.c_str(), kFlags | O_DIRECT, 0666); });
+    bool is_direct = descriptor >= 0;
+    if (!is_direct && errno == EINVAL) {
+      // The file system has no direct I/O. Some have created the file by then.
+      (void)::unlink(path.c_str());
+      descriptor = Retry([&] { return ::open(path.c_str(), kFlags, 0666); });
+    }
+    if (descriptor < 0) return FileError("create", path, errno);
+    Fd fd(descriptor);
+    bool is_reserved = Retry([&] { return ::fallocate(descriptor, 0, 0, static_cast<off_t>(size)); }) == 0;
+    if (!is_reserved && errno == EOPNOTSUPP) {
+      is_reserved = ::ftruncate(descriptor, static_cast<off_t>(size)) == 0;
+    }
+    if (!is_reserved) {
+      const int error = errno;
+      (void)::unlink(path.c_str());
+      return FileError("reserve space for", path, error);
+    }
+    return std::unique_ptr<BlockFile>(new PosixBlockFile(path, std::move(fd), is_direct));
+  }
+
+  Status LinkFile(const std::string& from, const std::string& to) override {
+    if (::link(from.c_str(), to.c_str()) == 0) return Status::Ok();
+    return FileError("link", to, errno);
+  }
+
+  Status SyncFile(const std::string& path) override {
+    const Fd fd(Retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
+    if (fd.get() < 0) return FileError("open", path, errno);
+    if (Retry([&] { return ::fsync(fd.get()); }) != 0) return FileError("sync", path, errno);
+    return Status::Ok();
   }
 
   Result<Buffer> MapFile(const std::string& path) override {

@@ -65,6 +65,30 @@ class RandomAccessFile {
   virtual uint64_t size() const = 0;
 };
 
+// A file of fixed size that is written and read in whole blocks, past the page cache where the file system
+// supports that. Not durable before FileSystem::SyncFile(). Threads: may be used concurrently, but
+// not for overlapping ranges of which one is written.
+class BlockFile {
+ public:
+  // Offsets, sizes and addresses of memory are multiples of this.
+  static constexpr size_t kBlockBytes = 4096;
+
+  BlockFile() = default;
+  BlockFile(const BlockFile&) = delete;
+  BlockFile& operator=(const BlockFile&) = delete;
+  virtual ~BlockFile() = default;
+
+  virtual Status Write(uint64_t offset, std::span<const uint8_t> bytes) = 0;
+  // Reads all of `out`; fails if the file ends before.
+  virtual Status Read(uint64_t offset, std::span<uint8_t> out) const = 0;
+  // Cuts the file to `size` bytes, which need not be whole blocks. REQUIRES: no read or write is in progress behind
+  // that.
+  virtual Status Truncate(uint64_t size) = 0;
+  // Returns a descriptor for reads past the page cache that the caller submits itself; -1 = use Read().
+  virtual int descriptor() const { return -1; }
+  virtual const std::string& path() const = 0;
+};
+
 // A lock that is held until this object is destroyed, or until this process and all processes forked from it
 // while the lock was held have ended.
 class FileLock {
@@ -88,6 +112,21 @@ class FileSystem {
   virtual Result<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path, OpenMode mode) = 0;
   // Returns FAILED_PRECONDITION for anything but a regular file, as does MapFile().
   virtual Result<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string& path) = 0;
+  // Creates a file of `size` bytes, a multiple of BlockFile::kBlockBytes, and reserves their space. Returns
+  // ALREADY_EXISTS if the name is taken.
+  virtual Result<std::unique_ptr<BlockFile>> NewBlockFile(const std::string& path, uint64_t size) {
+    (void)size;
+    return Status(StatusCode::kUnimplemented, "cannot create \"" + path + "\": no block files here");
+  }
+  // Gives a file a second name. Returns ALREADY_EXISTS if that is taken, and other errors if the two folders are in
+  // different file systems, or the file system has no links.
+  virtual Status LinkFile(const std::string& /*from*/, const std::string& to) {
+    return Status(StatusCode::kUnimplemented, "cannot link \"" + to + "\": no links here");
+  }
+  // Makes the content of a file durable, whoever wrote it.
+  virtual Status SyncFile(const std::string& path) {
+    return Status(StatusCode::kUnimplemented, "cannot sync \"" + path + "\": not supported here");
+  }
   // Maps the file's bytes without copying them. They stay valid as long as the Buffer or a slice of it
   // exists, even if the file is removed. The file must not be truncated: accessing bytes past its end kills
   // the process.

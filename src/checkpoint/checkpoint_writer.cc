@@ -44,19 +44,47 @@ struct CheckpointWriter::Attempt {
   Manifest manifest;
   std::string path;             // of the checkpoint, once its folder may exist
   bool manifest_named = false;  // the manifest may have been renamed into place
-  std::vector<std::unique_ptr<SegmentWriter>> writers;
-  SegmentWriter* chunks = nullptr;  // being filled, of `writers`
+  // A segment that this checkpoint adds.
+  struct NewSegment {
+    std::unique_ptr<SegmentWriter> writer;    // null: of the disk tier
+    std::shared_ptr<const PayloadFile> file;  // of the disk tier
+    std::string path;
+    uint64_t live_bytes = 0;  // of chunks
+    uint32_t live_count = 0;
+    std::vector<uint32_t> payload_sizes = {};  // by ordinal
+
+    uint64_t number() const { return writer != nullptr ? writer->number() : file->number; }
+    SegmentKind kind() const { return writer != nullptr ? writer->kind() : SegmentKind::kChunks; }
+    SavedSegment Describe() const {
+      return {.number = number(),
+              .kind = kind(),
+              .file_bytes = writer != nullptr ? writer->bytes() : file->bytes,
+              .count = writer != nullptr ? writer->count() : file->count,
+              .live_count = live_count,
+              .live_bytes = live_bytes};
+    }
+    void Add(uint32_t ordinal, uint32_t payload_size) {
+      if (ordinal >= payload_sizes.size()) payload_sizes.resize(ordinal + 1);
+      payload_sizes[ordinal] = payload_size;
+      live_bytes += payload_size;
+      ++live_count;
+    }
+  };
+  std::vector<NewSegment> added;
+  SegmentWriter* chunks = nullptr;  // being filled, of `added`
   uint32_t chunks_index = 0;
   SegmentWriter* pages = nullptr;
-  // New places, by index into `writers`.
+  // By number of a segment of the disk tier: its index in `added`; absent if the segment cannot be used.
+  std::map<uint64_t, std::optional<uint32_t>> links;
+  // New places, by index into `added`.
   absl::flat_hash_map<uint64_t, Place> places;
-  std::vector<uint64_t> live_bytes;                  // of chunks, by index into `writers`
-  std::vector<std::vector<uint32_t>> payload_sizes;  // the same, of each
   std::vector<std::shared_ptr<std::vector<Place>>> fresh_pages;
   std::map<uint64_t, std::vector<Page>> page_table;
   std::set<uint64_t> victim_pages;  // page files to be emptied
   PageEncoder encoder;
   std::vector<ChunkPlace> item_places;
+  absl::flat_hash_map<const Chunk*, ChunkRef>
+      fetched;  // by tiered chunk: its data, read for the current page
   std::chrono::steady_clock::time_point next_progress = std::chrono::steady_clock::now() + kProgressInterval;
 
   // Logs how far a long write has come.
@@ -65,16 +93,15 @@ struct CheckpointWriter::Attempt {
     if (now < next_progress) return;
     next_progress = now + kProgressInterval;
     uint64_t bytes = 0;
-    for (const auto& writer : this->writers) bytes += writer->bytes();
+    for (const NewSegment& segment : added) bytes += segment.writer != nullptr ? segment.writer->bytes() : 0;
     Log(LogLevel::kInfo,
         "writing a checkpoint under \"" + root + "\": " + std::to_string(bytes / 1'000'000) + " MB so far",
         {{"event", "progress"}, {"path", root}, {"bytes", static_cast<int64_t>(bytes)}});
   }
 
   void AddWriter(std::unique_ptr<SegmentWriter> writer) {
-    writers.push_back(std::move(writer));
-    live_bytes.resize(writers.size());
-    payload_sizes.resize(writers.size());
+    std::string written_path = writer->path();
+    added.push_back({.writer = std::move(writer), .file = nullptr, .path = std::move(written_path)});
   }
 };
 
@@ -147,7 +174,8 @@ Status CheckpointWriter::LookAtRoot() {
   // Numbers are never reused, whatever files other writers left behind.
   REVERB_ASSIGN_OR_RETURN(const std::vector<std::string> files, fs_->ListDir(segments_path_));
   for (const std::string& file : files) {
-    if (const auto segment = ParseSegmentFileName(file)) {
+    if (const auto segment = ParseSegmentFileName(file);
+        segment && (segment->number & kTierSegmentBit) == 0) {
       next_number_ = std::max(next_number_, segment->number + 1);
     }
   }
@@ -182,9 +210,24 @@ void CheckpointWriter::MarkLive(const Snapshot& snapshot) {
     segment->is_victim = false;
   }
   if (places_.empty()) return;
+  // Files of the disk tier that the last checkpoint has may contain more chunks of this snapshot.
+  absl::flat_hash_map<uint64_t, uint32_t> linked;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i] == nullptr || (segments_[i]->saved.number & kTierSegmentBit) == 0) continue;
+    linked.emplace(segments_[i]->saved.number, static_cast<uint32_t>(i));
+  }
+  const auto find = [&](const Chunk& chunk) -> std::optional<Place> {
+    if (const auto found = places_.find(chunk.id()); found != places_.end()) return found->second;
+    if (linked.empty() || !chunk.is_tiered()) return std::nullopt;
+    Chunk* const tiered = const_cast<Chunk*>(&chunk);
+    const PayloadPlace where = tiered->tiered().tier->FindPlace(tiered);
+    const auto segment = where.file == nullptr ? linked.end() : linked.find(where.file->number);
+    if (segment == linked.end()) return std::nullopt;
+    return places_.emplace(chunk.id(), Place{segment->second, where.ordinal}).first->second;
+  };
   const auto mark = [&](const Chunk& chunk) {
-    const auto found = places_.find(chunk.id());
-    if (found != places_.end()) MarkLive(found->second, static_cast<uint32_t>(chunk.header().payload_size()));
+    if (const auto place = find(chunk))
+      MarkLive(*place, static_cast<uint32_t>(chunk.header().payload_size()));
   };
   for (const auto& table : snapshot.row_tables) table->ForEachChunk(mark);
   for (const auto& table : snapshot.tables) {
@@ -358,6 +401,7 @@ Status CheckpointWriter::WriteTable(const TableSnapshot& table, Attempt* attempt
       pages.push_back(std::move(fresh));
     }
     to.pages.push_back(pages.back().place);
+    if (options_.release_pages) table.ReleasePage(page);
   }
   return WriteTableState(table, &to, attempt);
 }
@@ -368,6 +412,8 @@ Result<CheckpointWriter::Page> CheckpointWriter::WritePage(const TableSnapshot& 
   fresh.chunks = std::make_shared<std::vector<Place>>();
   attempt->LogProgress(options_.root);
   attempt->encoder.Begin(page * kSlotsPerPage);
+  attempt->fetched.clear();
+  REVERB_RETURN_IF_ERROR(FetchPage(table, page, attempt));
   Status status;
   ForEachItem(table, page, [&](size_t slot, const SlotRecord& record) {
     if (!status.ok()) return;
@@ -393,9 +439,82 @@ Result<CheckpointWriter::Page> CheckpointWriter::WritePage(const TableSnapshot& 
   return fresh;
 }
 
+// Links the segments of the disk tier that have chunks of the page, and reads the rest of its data on disk together, at
+// most kMaxFetchedBytes.
+Status CheckpointWriter::FetchPage(const TableSnapshot& table, size_t page, Attempt* attempt) {
+  constexpr int64_t kMaxFetchedBytes = int64_t{64} << 20;
+  std::vector<ChunkRef> chunks;
+  int64_t bytes = 0;
+  ForEachItem(table, page, [&](size_t, const SlotRecord& record) {
+    Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
+      if (!chunk->is_tiered() || attempt->places.contains(chunk->id())) return;
+      const auto known = places_.find(chunk->id());
+      if (known != places_.end() && !segments_[known->second.segment]->is_victim) return;
+      if (LinkChunk(chunk, attempt) || bytes > kMaxFetchedBytes) return;
+      if (!attempt->fetched.try_emplace(chunk).second) return;
+      chunks.push_back(ChunkRef::Share(chunk));
+      bytes += chunk->bytes();
+    });
+  });
+  if (chunks.empty()) return Status::Ok();
+  PayloadTier* const tier = chunks.front()->tiered().tier;
+  std::vector<Result<ChunkRef>> fetched = tier->FetchAndWait(chunks);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    REVERB_ASSIGN_OR_RETURN(attempt->fetched[chunks[i].get()], std::move(fetched[i]));
+  }
+  return Status::Ok();
+}
+
+bool CheckpointWriter::LinkChunk(Chunk* chunk, Attempt* attempt) {
+  const PayloadPlace where = chunk->tiered().tier->FindPlace(chunk);
+  if (where.file == nullptr) return false;
+  const auto [link, is_new] = attempt->links.try_emplace(where.file->number);
+  if (is_new) link->second = LinkFile(where, attempt);
+  if (!link->second) return false;
+  attempt->places.emplace(chunk->id(), Place{*link->second | kOfAttempt, where.ordinal});
+  attempt->added[*link->second].Add(where.ordinal, chunk->payload_size());
+  ++attempt->stats.chunks_linked;
+  return true;
+}
+
+std::optional<uint32_t> CheckpointWriter::LinkFile(const PayloadPlace& where, Attempt* attempt) {
+  const PayloadFile& file = *where.file;
+  // The last checkpoint has it already, but its chunks are to be moved.
+  for (const auto& segment : segments_) {
+    if (segment != nullptr && segment->saved.number == file.number) return std::nullopt;
+  }
+  // The next checkpoint would compact it.
+  if (static_cast<double>(where.live_bytes) < options_.compact_below * static_cast<double>(file.bytes)) {
+    return std::nullopt;
+  }
+  std::string path = JoinPath(segments_path_, SegmentFileName(file.number, SegmentKind::kChunks));
+  if (const Status status = fs_->LinkFile(file.path, path); !status.ok()) {
+    if (!std::exchange(has_logged_link_, true)) {
+      Log(LogLevel::kInfo,
+          "checkpoints copy the data of the disk tier, because its files cannot be linked: " +
+              std::string(status.message()) +
+              "; with both folders in one file system, they would not copy it");
+    }
+    return std::nullopt;
+  }
+  ++attempt->stats.segments_linked;
+  attempt->added.push_back({.writer = nullptr, .file = where.file, .path = std::move(path)});
+  return static_cast<uint32_t>(attempt->added.size() - 1);
+}
+
+Result<ChunkRef> CheckpointWriter::ResidentForm(const Chunk& chunk, Attempt* attempt) {
+  if (const auto found = attempt->fetched.find(&chunk); found != attempt->fetched.end()) {
+    ChunkRef resident = std::move(found->second);
+    attempt->fetched.erase(found);
+    return resident;
+  }
+  Chunk* const tiered = const_cast<Chunk*>(&chunk);
+  return std::move(tiered->tiered().tier->FetchAndWait({ChunkRef::Share(tiered)}).front());
+}
+
 ChunkPlace CheckpointWriter::NameOf(const Place& place, const Attempt& attempt) const {
   if ((place.segment & kOfAttempt) != 0) {
-    return {attempt.writers[place.segment & ~kOfAttempt]->number(), place.ordinal};
+    return {attempt.added[place.segment & ~kOfAttempt].number(), place.ordinal};
   }
   return {segments_[place.segment]->saved.number, place.ordinal};
 }
@@ -413,13 +532,17 @@ Result<CheckpointWriter::Place> CheckpointWriter::WriteChunk(const Chunk& chunk,
                             SegmentWriter::Create(fs_, segments_path_, next_number_++, SegmentKind::kChunks));
     attempt->chunks = writer.get();
     attempt->AddWriter(std::move(writer));
-    attempt->chunks_index = static_cast<uint32_t>(attempt->writers.size() - 1);
+    attempt->chunks_index = static_cast<uint32_t>(attempt->added.size() - 1);
   }
   entry->second = {attempt->chunks_index | kOfAttempt, attempt->chunks->count()};
-  REVERB_RETURN_IF_ERROR(attempt->chunks->AddChunk(chunk));
-  const auto payload_size = static_cast<uint32_t>(chunk.header().payload_size());
-  attempt->live_bytes[attempt->chunks_index] += payload_size;
-  attempt->payload_sizes[attempt->chunks_index].push_back(payload_size);
+  if (chunk.is_tiered()) {
+    REVERB_ASSIGN_OR_RETURN(const ChunkRef resident, ResidentForm(chunk, attempt));
+    REVERB_RETURN_IF_ERROR(attempt->chunks->AddChunk(*resident));
+  } else {
+    REVERB_RETURN_IF_ERROR(attempt->chunks->AddChunk(chunk));
+  }
+  attempt->added[attempt->chunks_index].Add(entry->second.ordinal,
+                                            static_cast<uint32_t>(chunk.header().payload_size()));
   ++attempt->stats.chunks_written;
   return entry->second;
 }
@@ -455,7 +578,12 @@ Status CheckpointWriter::MakeDurable(Attempt* attempt) {
   if (attempt->chunks != nullptr) REVERB_RETURN_IF_ERROR(attempt->chunks->Finish());
   if (attempt->pages != nullptr) REVERB_RETURN_IF_ERROR(attempt->pages->Finish());
   // Starts writing all files before waiting for the first: keeps the disk busy.
-  for (const auto& writer : attempt->writers) {
+  for (const Attempt::NewSegment& segment : attempt->added) {
+    SegmentWriter* const writer = segment.writer.get();
+    if (writer == nullptr) {
+      REVERB_RETURN_IF_ERROR(fs_->SyncFile(segment.path));
+      continue;
+    }
     REVERB_RETURN_IF_ERROR(writer->Sync());
     REVERB_RETURN_IF_ERROR(writer->Close());
     (writer->kind() == SegmentKind::kChunks ? attempt->stats.chunk_bytes : attempt->stats.page_bytes) +=
@@ -483,15 +611,7 @@ Status CheckpointWriter::Publish(Attempt* attempt, int64_t wall_nanos) {
     if (known == page_file_bytes_.end()) continue;  // one of the new ones
     manifest.segments.push_back({.number = number, .kind = SegmentKind::kPages, .file_bytes = known->second});
   }
-  for (size_t i = 0; i < attempt->writers.size(); ++i) {
-    const SegmentWriter& writer = *attempt->writers[i];
-    manifest.segments.push_back({.number = writer.number(),
-                                 .kind = writer.kind(),
-                                 .file_bytes = writer.bytes(),
-                                 .count = writer.count(),
-                                 .live_count = writer.count(),
-                                 .live_bytes = attempt->live_bytes[i]});
-  }
+  for (const Attempt::NewSegment& segment : attempt->added) manifest.segments.push_back(segment.Describe());
 
   attempt->path = JoinPath(options_.root, CheckpointName(nanos));
   REVERB_RETURN_IF_ERROR(fs_->CreateDir(attempt->path, FileSystem::Parents::kMustExist));
@@ -525,21 +645,17 @@ void CheckpointWriter::Commit(Attempt* attempt) {
     if (goes(segment)) segment.reset();
   }
   // New segments reuse free entries.
-  std::vector<uint32_t> index(attempt->writers.size());
+  std::vector<uint32_t> index(attempt->added.size());
   size_t hole = 0;
-  for (size_t i = 0; i < attempt->writers.size(); ++i) {
-    const SegmentWriter& writer = *attempt->writers[i];
-    if (writer.kind() != SegmentKind::kChunks) continue;
+  for (size_t i = 0; i < attempt->added.size(); ++i) {
+    Attempt::NewSegment& added = attempt->added[i];
+    if (added.kind() != SegmentKind::kChunks) continue;
     while (hole < segments_.size() && segments_[hole] != nullptr) ++hole;
     if (hole == segments_.size()) segments_.emplace_back();
     segments_[hole] = std::make_unique<Segment>();
-    segments_[hole]->saved = {.number = writer.number(),
-                              .kind = SegmentKind::kChunks,
-                              .file_bytes = writer.bytes(),
-                              .count = writer.count(),
-                              .live_count = writer.count(),
-                              .live_bytes = attempt->live_bytes[i]};
-    segments_[hole]->payload_sizes = std::move(attempt->payload_sizes[i]);
+    segments_[hole]->saved = added.Describe();
+    segments_[hole]->payload_sizes = std::move(added.payload_sizes);
+    segments_[hole]->payload_sizes.resize(segments_[hole]->saved.count);
     index[i] = static_cast<uint32_t>(hole);
   }
   const auto settle = [&](Place& place) {
@@ -571,10 +687,9 @@ void CheckpointWriter::Undo(Attempt* attempt) {
     if (is_gone) (void)fs_->RemoveDir(attempt->path);
   }
   // Keep the files while a manifest may name them; a later checkpoint removes them.
-  for (auto& writer : attempt->writers) {
-    const std::string path = writer->path();
-    writer.reset();
-    if (is_gone) (void)fs_->RemoveFile(path);
+  for (Attempt::NewSegment& segment : attempt->added) {
+    segment.writer.reset();
+    if (is_gone) (void)fs_->RemoveFile(segment.path);
   }
 }
 

@@ -59,12 +59,16 @@ class CheckpointWriter {
     // With more small segments than this, the smallest are merged as well. Small: less than an eighth of
     // segment_bytes.
     size_t max_small_segments = 32;
+    // Frees items that the tables have removed as soon as their pages are written: the snapshot cannot be read again.
+    bool release_pages = false;
   };
   struct Stats {
     std::string path;
     uint64_t chunks_written = 0;
-    uint64_t chunks_moved = 0;  // of these, out of segments that were mostly dead or whose files were lost
-    uint64_t chunk_bytes = 0;   // of the segments of chunks
+    uint64_t chunks_moved = 0;   // of these, out of segments that were mostly dead or whose files were lost
+    uint64_t chunk_bytes = 0;    // of the segments of chunks that were written
+    uint64_t chunks_linked = 0;  // that are in files of the disk tier, and were not written
+    uint64_t segments_linked = 0;
     uint64_t pages_written = 0;
     uint64_t pages_total = 0;
     uint64_t page_bytes = 0;  // of the segments of pages
@@ -121,6 +125,13 @@ class CheckpointWriter {
   Status WriteTables(const Snapshot& snapshot, Attempt* attempt);
   Status WriteTable(const TableSnapshot& table, Attempt* attempt);
   Result<Place> WriteChunk(const Chunk& chunk, Attempt* attempt);
+  // With a disk tier: links files that contain chunks of the page, instead of copying these, and reads other data of the
+  // page that is on disk. LinkChunk() returns whether the chunk is in a linked file. ResidentForm() returns the data of
+  // one chunk.
+  bool LinkChunk(Chunk* chunk, Attempt* attempt);
+  std::optional<uint32_t> LinkFile(const PayloadPlace& where, Attempt* attempt);
+  Status FetchPage(const TableSnapshot& table, size_t page, Attempt* attempt);
+  Result<ChunkRef> ResidentForm(const Chunk& chunk, Attempt* attempt);
   ChunkPlace NameOf(const Place& place, const Attempt& attempt) const;
   // Writes one page, and those of its chunks that are not yet written.
   Result<Page> WritePage(const TableSnapshot& table, size_t page, Attempt* attempt);
@@ -142,6 +153,7 @@ class CheckpointWriter {
   bool is_prepared_ = false;
   uint64_t next_number_ = 1;
   int64_t last_nanos_ = 0;
+  bool has_logged_link_ = false;
 
   // --- The contents of the last published checkpoint ---
   std::string last_path_;                           // empty = there is none to build on

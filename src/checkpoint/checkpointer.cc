@@ -47,8 +47,10 @@ Checkpointer::Checkpointer(const CheckpointOptions& options, Environment environ
                            std::vector<LoadedSegment> loaded_segments)
     : options_(options),
       environment_(std::move(environment)),
-      writer_(environment_.fs,
-              {.root = options.path, .keep_latest = options.keep_latest, .shard = environment_.shard}),
+      writer_(environment_.fs, {.root = options.path,
+                                .keep_latest = options.keep_latest,
+                                .shard = environment_.shard,
+                                .release_pages = true}),
       result_(Status::NotFound("no checkpoint was written yet")),
       periodic_alarm_(std::make_shared<PeriodicAlarm>()) {
   if (!loaded_segments.empty()) writer_.Adopt(std::move(loaded_path), std::move(loaded_segments));

@@ -86,6 +86,9 @@ void ChunkLoader::Load(size_t job) {
     range = jobs_[job].range;
   }
   Status status = files_[segment]->Load(range, wanted_[segment], *store_, chunks_[segment], progress_);
+  if (ChunkTier* const tier = store_->tier(); tier != nullptr && status.ok()) {
+    tier->AddLoaded(std::span(chunks_[segment]).subspan(range.first, range.end - range.first));
+  }
   MutexLock lock(&mu_);
   if (status.ok()) {
     jobs_[job].state = State::kLoaded;

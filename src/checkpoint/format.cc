@@ -14,7 +14,6 @@
 namespace reverb::internal {
 namespace {
 
-constexpr std::string_view kSegmentMagic = "RVBSEGM\n";
 constexpr std::string_view kManifestMagic = "RVBMANI\n";
 // A manifest names pages and segments, no items: far below this.
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
@@ -33,10 +32,6 @@ Status LaterRelease(const std::string& path, uint64_t version, uint64_t known) {
   return Status::FailedPrecondition("\"" + path + "\" is of format version " + std::to_string(version) +
                                     "; this release reads version " + std::to_string(known) +
                                     ": use the release that wrote it, or a later one");
-}
-
-void PutFixed32(std::string* out, uint32_t value) {
-  out->append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
 uint64_t GetFixed64(std::string_view bytes, size_t offset) {
@@ -106,6 +101,7 @@ void PutTable(std::string* out, const ManifestTable& table) {
   PutSigned(out, state.counts.aged_out);
   PutByte(out, saved.created_by_client);
   PutSigned(out, state.counters.uncounted_inserts);
+  PutSigned(out, saved.max_bytes);
 }
 
 // Version 1 kept user data beside a signature without bounds. The Python package stored the same signature
@@ -133,6 +129,7 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
   saved.signature = in.String();
   if (version == 1) saved.signature = WithBoundsOfVersion1(std::move(saved.signature), in.String());
   saved.knows_layout_and_age = version >= 3;
+  saved.knows_max_bytes = version >= 6;
   if (version >= 3) saved.layout = static_cast<LayoutPolicy>(in.Byte());
   saved.size = in.Signed();
   SavedTableState& state = saved.state;
@@ -154,6 +151,7 @@ ManifestTable TakeTable(FieldReader& in, uint32_t version) {
     saved.created_by_client = in.Byte() != 0;
     state.counters.uncounted_inserts = in.Signed();
   }
+  if (version >= 6) saved.max_bytes = in.Signed();
   return table;
 }
 
@@ -180,6 +178,9 @@ Status CheckManifest(const Manifest& manifest, const std::string& path) {
     }
     if (saved.max_age_nanos < 0) {
       return DamagedFile(path, "table \"" + saved.name + "\" has a negative max_age");
+    }
+    if (saved.max_bytes < 0) {
+      return DamagedFile(path, "table \"" + saved.name + "\" has a negative max_bytes");
     }
     if (!saved.signature.empty()) {
       if (Result<Signature> signature = DecodeSignature(saved.signature); !signature.ok()) {
@@ -209,15 +210,6 @@ Status DamagedFile(const std::string& path, const std::string& what) {
 }
 
 // --- Segments ---
-
-std::string EncodeSegmentHeader(uint64_t number, SegmentKind kind) {
-  std::string out(kSegmentMagic);
-  PutFixed32(&out, kSegmentVersion);
-  PutFixed32(&out, static_cast<uint32_t>(kind));
-  PutFixed64(&out, number);
-  PutFixed64(&out, ChecksumOf(out));
-  return out;
-}
 
 Status CheckSegmentHeader(std::string_view bytes, uint64_t number, SegmentKind kind,
                           const std::string& path) {

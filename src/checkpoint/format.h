@@ -22,24 +22,19 @@
 
 namespace reverb::internal {
 
-inline constexpr uint32_t kSegmentVersion = 1;
 // Version 1 had a string after each table's signature, which is skipped; version 3 has the table's layout there,
-// and more fields at the end of each table; version 4 has the shard at the end; version 5 has the row tables there.
-inline constexpr uint32_t kManifestVersion = 5;
+// and more fields at the end of each table; version 4 has the shard at the end; version 5 has the row tables there;
+// version 6 has max_bytes at the end of each table.
+inline constexpr uint32_t kManifestVersion = 6;
 
 // DATA_LOSS: the file at `path` is damaged.
 Status DamagedFile(const std::string& path, const std::string& what);
 
 // --- Segment files ---
 
-inline constexpr size_t kSegmentHeaderBytes = 32;
-inline constexpr size_t kSegmentTrailerBytes = 32;
-// checksum:u64 header_size:u32 payload_size:u32, then header and payload
-inline constexpr size_t kChunkRecordHeadBytes = 16;
 // checksum:u64, then the bytes
 inline constexpr size_t kPageRecordHeadBytes = 8;
 
-std::string EncodeSegmentHeader(uint64_t number, SegmentKind kind);
 Status CheckSegmentHeader(std::string_view bytes, uint64_t number, SegmentKind kind, const std::string& path);
 
 // --- Locations of chunks and records ---

@@ -17,6 +17,7 @@
 #include "base/file_system.h"
 #include "reverb/checkpoint.h"
 #include "reverb/status.h"
+#include "storage/segment_format.h"
 
 namespace reverb::internal {
 
@@ -28,8 +29,6 @@ inline constexpr char kLockName[] = "LOCK";
 // Marks a complete checkpoint of dm-reverb, and one of its files.
 inline constexpr char kDmReverbMark[] = "DONE";
 inline constexpr char kDmReverbTables[] = "tables.tfrecord";
-
-enum class SegmentKind : uint8_t { kChunks = 1, kPages = 2 };  // stored: never change the values
 
 std::string JoinPath(std::string_view folder, std::string_view name);
 // Returns the directory that contains `path`; "." for a bare name.

@@ -109,6 +109,7 @@ Result<Plan> MakePlan(const SavedTable& saved, TableOptions given, const Restore
     Choose(name, "layout", options.signature, saved.layout, &to.layout,
            [](LayoutPolicy layout) { return std::string(LayoutPolicyName(layout)); });
   }
+  if (saved.knows_max_bytes) Choose(name, "max_bytes", options.sizes, saved.max_bytes, &to.max_bytes, number);
   Choose(name, "the rate limiter", options.rate_limiter, saved.rate_limiter, &to.rate_limiter,
          [](const RateLimiterOptions& limiter) { return "(" + limiter.ToString() + ")"; });
   REVERB_ASSIGN_OR_RETURN(const std::optional<Signature> signature, SavedSignature(saved));

@@ -1,11 +1,9 @@
 #include "checkpoint/segment_writer.h"
 
-#include <cstring>
 #include <utility>
 
 #include "tensor/byte_io.h"
 #include "tensor/checksum.h"
-#include "tensor/chunk_header.h"
 
 namespace reverb::internal {
 namespace {
@@ -54,15 +52,8 @@ Status SegmentWriter::Flush() {
 
 Status SegmentWriter::AddChunk(const Chunk& chunk) {
   const std::span<const uint8_t> payload = chunk.payload();
-  header_.resize(kChunkRecordHeadBytes);
-  EncodeChunkHeader(chunk.header().Unpack(), &header_);
-  const auto header_size = static_cast<uint32_t>(header_.size() - kChunkRecordHeadBytes);
-  const auto payload_size = static_cast<uint32_t>(payload.size());
-  std::memcpy(header_.data() + 8, &header_size, 4);
-  std::memcpy(header_.data() + 12, &payload_size, 4);
-  // The payload has its own checksums, in the header.
-  const uint64_t checksum = Checksum(AsBytes(std::string_view(header_).substr(8)));
-  std::memcpy(header_.data(), &checksum, 8);
+  header_.clear();
+  AppendChunkRecordHead(chunk.header(), static_cast<uint32_t>(payload.size()), &header_);
   REVERB_RETURN_IF_ERROR(Append(header_));
   REVERB_RETURN_IF_ERROR(
       Append(std::string_view(reinterpret_cast<const char*>(payload.data()), payload.size())));
@@ -81,17 +72,7 @@ Result<RecordPlace> SegmentWriter::AddRecord(std::string_view bytes) {
 
 Status SegmentWriter::Finish() {
   if (kind_ == SegmentKind::kChunks) {
-    const uint64_t index_offset = bytes_;
-    std::string index;
-    for (const uint64_t size : sizes_) PutVarint(&index, size);
-    const uint64_t checksum = Checksum(AsBytes(index));
-    REVERB_RETURN_IF_ERROR(Append(index));
-    std::string trailer;
-    PutFixed64(&trailer, index_offset);
-    PutFixed64(&trailer, sizes_.size());
-    PutFixed64(&trailer, checksum);
-    PutFixed64(&trailer, Checksum(AsBytes(trailer)));
-    REVERB_RETURN_IF_ERROR(Append(trailer));
+    REVERB_RETURN_IF_ERROR(Append(EncodeSegmentEnd(sizes_, bytes_)));
   }
   REVERB_RETURN_IF_ERROR(Flush());
   buffer_ = {};

@@ -31,6 +31,7 @@ struct SavedTable : TableSettings {
   int64_t size = 0;  // items
   // False for formats without layout and max_age: the given ones are used then.
   bool knows_layout_and_age = true;
+  bool knows_max_bytes = true;  // the same for max_bytes
   SavedTableState state = {};
 };
 

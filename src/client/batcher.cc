@@ -115,13 +115,25 @@ Result<bool> GatherRun(const Sample& sample, size_t first, size_t count, std::sp
       return false;
     }
   }
+  // Rows of a sample are mostly near each other in the memory of the server: all columns of some samples are copied before
+  // the next ones, so that each page and each line is needed once.
+  constexpr size_t kSamplesAtATime = 32;
+  const bool is_scattered = trajectory.slice(0, 0).chunk->is_scattered();
+  const size_t step = is_scattered ? kSamplesAtATime : count;
+  for (size_t done = 0; done < count; done += step) {
+    const size_t samples = std::min(step, count - done);
+    for (uint32_t c = 0; c < layout.size(); ++c) {
+      const SliceView slice = trajectory.slice(c, 0);
+      const size_t bytes = layout[c].sample_bytes;
+      const size_t row_bytes = bytes / static_cast<size_t>(layout[c].length);
+      REVERB_RETURN_IF_ERROR(
+          slice.chunk->CopyPayload(targets[c].data + (first + done) * bytes,
+                                   slice.chunk->header().column_payload_offset(slice.chunk_column) +
+                                       slice.offset * row_bytes + done * bytes,
+                                   samples * bytes));
+    }
+  }
   for (uint32_t c = 0; c < layout.size(); ++c) {
-    const SliceView slice = trajectory.slice(c, 0);
-    const size_t row_bytes = layout[c].sample_bytes / static_cast<size_t>(layout[c].length);
-    REVERB_RETURN_IF_ERROR(slice.chunk->CopyPayload(
-        targets[c].data + first * layout[c].sample_bytes,
-        slice.chunk->header().column_payload_offset(slice.chunk_column) + slice.offset * row_bytes,
-        count * layout[c].sample_bytes));
     if (targets[c].lengths != nullptr) std::fill_n(targets[c].lengths + first, count, layout[c].length);
   }
   return true;
@@ -148,6 +160,76 @@ void CopyRow(uint8_t* out, const uint8_t* in, size_t bytes) {
       std::memcpy(out, in, bytes);
   }
 }
+
+// Prefetches all lines of a row.
+inline void PrefetchRow(const uint8_t* row, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += kCacheLine) PrefetchLineFar(row + i);
+  PrefetchLineFar(row + bytes - 1);
+}
+
+// Gathers samples whose trajectories have the addresses of their rows, and the same layout.
+class RowGatherer {
+ public:
+  RowGatherer(const Sample& first, std::span<const ColumnLayout> layout,
+              std::span<const ColumnTarget> targets) {
+    const Trajectory& trajectory = first.trajectory;
+    if (trajectory.row_layout() == 0 || trajectory.num_columns() != layout.size()) return;
+    for (uint32_t c = 0; c < layout.size(); ++c) {
+      if (!Fits(trajectory.column_view(c), layout[c]) || trajectory.squeeze(c) != layout[c].squeeze ||
+          trajectory.length(c) != layout[c].length) {
+        return;
+      }
+      columns_.push_back({.bytes = layout[c].sample_bytes,
+                          .fetched_bytes = std::min(kMaxFetchedBytes, layout[c].sample_bytes),
+                          .out = targets[c].data,
+                          .length = layout[c].length,
+                          .lengths = targets[c].lengths});
+    }
+    row_layout_ = trajectory.row_layout();
+  }
+
+  // Returns the end of the samples from `first` on that Gather() can gather.
+  size_t End(std::span<const Sample> samples, size_t first) const {
+    if (row_layout_ == 0) return first;
+    size_t end = first;
+    while (end < samples.size() && samples[end].trajectory.row_layout() == row_layout_) ++end;
+    return end;
+  }
+
+  // Gathers samples [first, end).
+  void Gather(std::span<const Sample> samples, size_t first, size_t end) const {
+    for (size_t i = first; i < std::min(end, first + kFetchAhead); ++i) Prefetch(samples[i]);
+    for (size_t i = first; i < end; ++i) {
+      if (i + kFetchAhead < end) Prefetch(samples[i + kFetchAhead]);
+      const uint8_t* const* row = samples[i].trajectory.rows().data();
+      for (const Column& column : columns_) {
+        CopyRow(column.out + i * column.bytes, *row++, column.bytes);
+        if (column.lengths != nullptr) column.lengths[i] = column.length;
+      }
+    }
+  }
+
+ private:
+  // Of each row; the hardware prefetches the rest.
+  static constexpr size_t kMaxFetchedBytes = 1024;
+  static constexpr size_t kFetchAhead = 24;  // samples
+
+  struct Column {
+    size_t bytes;  // of a sample
+    size_t fetched_bytes;
+    uint8_t* out;
+    int64_t length;
+    int64_t* lengths;
+  };
+
+  void Prefetch(const Sample& sample) const {
+    const uint8_t* const* row = sample.trajectory.rows().data();
+    for (const Column& column : columns_) PrefetchRow(*row++, column.fetched_bytes);
+  }
+
+  uint32_t row_layout_ = 0;  // 0: none can be gathered
+  std::vector<Column> columns_;
+};
 
 // Gathers samples one by one. Their rows are found, and prefetched, some samples before they are copied: items are
 // scattered in memory, and each cache miss takes as long as copying a row. Samples whose columns are not all single
@@ -338,7 +420,13 @@ Status Gather(std::span<const Sample> samples, std::span<const ColumnLayout> lay
   const auto begins_run = [&](size_t i) {
     return i + 1 < samples.size() && samples[i + 1].trajectory.Follows(samples[i].trajectory);
   };
+  const RowGatherer rows(samples.front(), layout, targets);
   for (size_t i = 0; i < samples.size();) {
+    if (const size_t end = rows.End(samples, i); end > i) {
+      rows.Gather(samples, i, end);
+      i = end;
+      continue;
+    }
     const size_t run = RunLength(samples.subspan(i));
     if (run > 1) {
       REVERB_ASSIGN_OR_RETURN(const bool is_gathered, GatherRun(samples[i], i, run, layout, targets));

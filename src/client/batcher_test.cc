@@ -134,6 +134,41 @@ TEST(Batcher, RawAndCompressedSamplesOfSeveralChunksInTurn) {
   EXPECT_EQ(lengths, std::vector<int64_t>(300, 1));
 }
 
+// Samples whose rows are known are checked by the number of their layout.
+TEST(Batcher, AnErrorNamesTheFirstSampleOfAnotherLayoutAmongKnownRows) {
+  const ChunkRef a = MakeChunk(50, 0, CodecPolicy::kNone);
+  const auto sample = [&](uint32_t row, uint32_t length) {
+    return MakeSample(
+        {{.slices = {{a, 0, row, length}}}, {.slices = {{a, 0, 49 - row, 1}}, .squeeze = true}});
+  };
+  std::vector<Sample> samples;
+  for (uint32_t row = 0; row < 40; ++row) samples.push_back(sample(row, 2));
+  samples[33] = sample(33, 3);
+  ASSERT_NE(samples[33].trajectory.row_layout(), 0u);
+  std::vector<int32_t> first(4 * 40, -1), second(2 * 40, -1);
+  const std::array<ColumnTarget, 2> targets = {
+      ColumnTarget{.data = reinterpret_cast<uint8_t*>(first.data())},
+      ColumnTarget{.data = reinterpret_cast<uint8_t*>(second.data())}};
+  EXPECT_THAT(Gather(samples, LayoutOf(samples[0]).value(), targets),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("sample 33")));
+  // With padding, each has its own length.
+  std::vector<int64_t> lengths(40);
+  first.assign(6 * 40, -1);
+  const std::array<ColumnTarget, 2> padded = {
+      ColumnTarget{.data = reinterpret_cast<uint8_t*>(first.data()), .lengths = lengths.data()},
+      ColumnTarget{.data = reinterpret_cast<uint8_t*>(second.data())}};
+  ASSERT_OK(Gather(samples, PaddedLayoutOf(samples).value(), padded));
+  for (int32_t row = 0; row < 40; ++row) {
+    const auto at = static_cast<size_t>(row);
+    EXPECT_EQ(lengths[at], row == 33 ? 3 : 2);
+    const bool is_longest = row == 33;
+    EXPECT_THAT(std::span(first).subspan(6 * at, 6),
+                ElementsAre(2 * row, 2 * row + 1, 2 * row + 2, 2 * row + 3, is_longest ? 2 * row + 4 : 0,
+                            is_longest ? 2 * row + 5 : 0));
+    EXPECT_THAT(std::span(second).subspan(2 * at, 2), ElementsAre(98 - 2 * row, 99 - 2 * row));
+  }
+}
+
 // Samples as received from a server that has arranged them for a batch.
 TEST_P(BatcherTest, RunsOfConsecutiveRows) {
   const ChunkRef a = MakeChunk(100, 0, GetParam()), b = MakeChunk(100, 1000, GetParam());

@@ -18,75 +18,46 @@ namespace reverb::internal {
 class ChunkAccounts final : public ChunkLedger {
  public:
   void CountNew(int64_t bytes) override {
-    Shard& mine = shard();
-    mine.live_chunks.fetch_add(1, std::memory_order_relaxed);
-    mine.live_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    const size_t shard = MemoryBudget::ThisThreadsShard();
+    shards_[shard].live_chunks.fetch_add(1, std::memory_order_relaxed);
+    budget_.Add(MemoryPart::kChunks, bytes, shard);
   }
-  void CountStored(int64_t bytes) override {
-    shard().stored_bytes.fetch_add(bytes, std::memory_order_seq_cst);
-    if (bytes < 0) WakeWaiters();
+  void CountStored(Chunk* chunk, int64_t bytes) override {
+    if (chunk->is_tiered()) [[unlikely]]
+      return CountTiered(chunk, bytes);
+    budget_.Add(MemoryPart::kStored, bytes);
   }
+  void CountParked(int64_t bytes) override { budget_.Add(MemoryPart::kParked, bytes); }
   void CountDestroyed(int64_t bytes) override {
-    Shard& mine = shard();
-    mine.live_bytes.fetch_sub(bytes, std::memory_order_relaxed);
-    mine.live_chunks.fetch_sub(1,
-                               std::memory_order_release);  // last: the accounts may be reused from here on
+    const size_t shard = MemoryBudget::ThisThreadsShard();
+    budget_.Add(MemoryPart::kChunks, -bytes, shard);
+    // Last: the accounts may be reused from here on.
+    shards_[shard].live_chunks.fetch_sub(1, std::memory_order_release);
   }
 
-  ChunkStore::Stats Sum() const {
-    ChunkStore::Stats sum;
-    for (const Shard& shard : shards_) {
-      sum.live_chunks += shard.live_chunks.load(std::memory_order_relaxed);
-      sum.live_bytes += shard.live_bytes.load(std::memory_order_relaxed);
-      sum.stored_bytes += shard.stored_bytes.load(std::memory_order_relaxed);
-    }
-    return sum;
-  }
-  int64_t StoredBytes() const {
+  // Counts the memory of the resident forms of tiered chunks.
+  ChunkLedger* resident() { return &resident_; }
+  // Returns the stored bytes, in memory or not.
+  int64_t StoredBytes() const { return budget_.stored() + stored_elsewhere_.load(std::memory_order_seq_cst); }
+
+  int64_t LiveChunks() const {
     int64_t sum = 0;
-    // seq_cst: after AddWaiter(), this read must not be ordered before WakeWaiters() can see the waiter.
-    for (const Shard& shard : shards_) sum += shard.stored_bytes.load(std::memory_order_seq_cst);
+    for (const Shard& shard : shards_) sum += shard.live_chunks.load(std::memory_order_acquire);
     return sum;
   }
-
-  void Open(Clock* clock) {
-    MutexLock lock(&mu_);
-    clock_ = clock;
+  int64_t ResidentForms() const {
+    int64_t sum = 0;
+    for (const Shard& shard : shards_) sum += shard.resident_forms.load(std::memory_order_acquire);
+    return sum;
   }
-  void Close() {
-    MutexLock lock(&mu_);
-    clock_ = nullptr;
-    waiters_.clear();
-    has_waiters_.store(false, std::memory_order_relaxed);
-  }
-  uint64_t AddWaiter(std::function<void()> wake) {
-    MutexLock lock(&mu_);
-    waiters_.emplace(++last_ticket_, std::move(wake));
-    has_waiters_.store(true, std::memory_order_seq_cst);
-    return last_ticket_;
-  }
-  void RemoveWaiter(uint64_t ticket) {
-    MutexLock lock(&mu_);
-    waiters_.erase(ticket);
-    if (waiters_.empty()) has_waiters_.store(false, std::memory_order_relaxed);
-  }
-  // Called when the stored bytes decrease. May run under a table's lock, so the wake-ups run on the clock's
-  // thread: a waiter takes its own table's lock.
-  void WakeWaiters() {
-    if (!has_waiters_.load(std::memory_order_seq_cst)) return;
-    MutexLock lock(&mu_);
-    if (clock_ == nullptr) return;
-    for (auto& [ticket, wake] : waiters_) clock_->CallAt(clock_->Now(), std::move(wake));
-    waiters_.clear();
-    has_waiters_.store(false, std::memory_order_relaxed);
-  }
+  MemoryBudget* budget() { return &budget_; }
 
   static ChunkAccounts* Take() {
     Registry& registry = TheRegistry();
     MutexLock lock(&registry.mu);
     for (size_t i = 0; i < registry.retired.size(); ++i) {
       ChunkAccounts* candidate = registry.retired[i];
-      if (candidate->Sum().live_chunks != 0) continue;
+      if (candidate->LiveChunks() != 0 || candidate->ResidentForms() != 0) continue;
       registry.retired.erase(registry.retired.begin() + static_cast<ptrdiff_t>(i));
       return candidate;
     }
@@ -99,14 +70,10 @@ class ChunkAccounts final : public ChunkLedger {
   }
 
  private:
-  static constexpr size_t kShards = 32;
-  // Each thread counts on its own shard, to avoid contention for a cache line.
-  struct alignas(64) Shard {
+  struct alignas(64) Shard {  // see MemoryBudget::ThisThreadsShard()
     std::atomic<int64_t> live_chunks{0};
-    std::atomic<int64_t> live_bytes{0};
-    std::atomic<int64_t> stored_bytes{0};
+    std::atomic<int64_t> resident_forms{0};
   };
-  Shard& shard() { return shards_[ThisThreadsShard()]; }
   struct Registry {
     Mutex mu;
     std::vector<ChunkAccounts*> retired GUARDED_BY(mu);
@@ -116,31 +83,74 @@ class ChunkAccounts final : public ChunkLedger {
     static Registry* registry = new Registry();
     return *registry;
   }
-  static size_t ThisThreadsShard() {
-    static std::atomic<size_t> next{0};
-    static thread_local const size_t mine = next.fetch_add(1, std::memory_order_relaxed) % kShards;
-    return mine;
+
+  // Counts a tiered chunk: its header is in memory, and its payload elsewhere as long as the tier does not count it here.
+  void CountTiered(Chunk* chunk, int64_t bytes) {
+    const int64_t own_bytes = bytes < 0 ? -chunk->own_bytes() : chunk->own_bytes();
+    stored_elsewhere_.fetch_add(bytes - own_bytes, std::memory_order_seq_cst);
+    budget_.Add(MemoryPart::kStored, own_bytes);
+    chunk->tiered().tier->OnStoredChanged(chunk);
   }
 
-  std::array<Shard, kShards> shards_;
-  alignas(64) std::atomic<bool> has_waiters_{false};
-  Mutex mu_;
-  Clock* clock_ GUARDED_BY(mu_) = nullptr;
-  uint64_t last_ticket_ GUARDED_BY(mu_) = 0;
-  std::map<uint64_t, std::function<void()>> waiters_ GUARDED_BY(mu_);
+  class ResidentLedger final : public ChunkLedger {
+   public:
+    explicit ResidentLedger(ChunkAccounts* accounts) : accounts_(accounts) {}
+    void CountNew(int64_t bytes) override {
+      const size_t shard = MemoryBudget::ThisThreadsShard();
+      accounts_->shards_[shard].resident_forms.fetch_add(1, std::memory_order_relaxed);
+      accounts_->budget_.Add(MemoryPart::kChunks, bytes, shard);
+    }
+    // The tier keeps payloads of `bytes` more (or fewer) in memory.
+    void CountStored(Chunk*, int64_t bytes) override {
+      accounts_->stored_elsewhere_.fetch_sub(bytes, std::memory_order_seq_cst);
+      accounts_->budget_.Add(MemoryPart::kStored, bytes);
+    }
+    void CountDestroyed(int64_t bytes) override {
+      const size_t shard = MemoryBudget::ThisThreadsShard();
+      accounts_->budget_.Add(MemoryPart::kChunks, -bytes, shard);
+      // Last: the accounts may be reused from here on.
+      accounts_->shards_[shard].resident_forms.fetch_sub(1, std::memory_order_release);
+    }
+
+   private:
+    ChunkAccounts* const accounts_;
+  };
+
+  std::array<Shard, MemoryBudget::kShards> shards_;
+  std::atomic<int64_t> stored_elsewhere_{0};
+  ResidentLedger resident_{this};
+  MemoryBudget budget_;
 };
 
-ChunkStore::ChunkStore(const Options& options, Clock* clock)
-    : options_(options), accounts_(ChunkAccounts::Take()) {
-  accounts_->Open(clock);
+namespace {
+
+ChunkStore::Options WithTier(ChunkStore::Options options, const ChunkTier* tier) {
+  if (tier != nullptr) {
+    options.max_bytes = std::min(options.max_bytes.value_or(tier->capacity()), tier->capacity());
+  }
+  return options;
+}
+
+}  // namespace
+
+ChunkStore::ChunkStore(const Options& options, Clock* clock, ChunkTierPtr tier)
+    : options_(WithTier(options, tier.get())),
+      accounts_(ChunkAccounts::Take()),
+      budget_(accounts_->budget()),
+      tier_(std::move(tier)) {
+  budget_->Open(options.memory_limit, clock);
+  if (tier_ != nullptr) tier_->CountBy(accounts_->resident(), budget_);
 }
 
 ChunkStore::~ChunkStore() {
-  accounts_->Close();
+  budget_->Close();
   ChunkAccounts::Retire(accounts_);
 }
 
 Result<ChunkRef> ChunkStore::Entered(Result<ChunkRef> chunk) {
+  if (!chunk.ok()) return chunk;
+  if (IsTiered(**chunk)) [[unlikely]]
+    chunk = tier_->Wrap(*std::move(chunk));
   if (chunk.ok()) (*chunk)->AttachLedger(accounts_);
   return chunk;
 }
@@ -158,7 +168,16 @@ Result<ChunkRef> ChunkStore::AddExternal(const ChunkHeader& header, Buffer paylo
   return Entered(Chunk::External(NextChunkId(), header, std::move(payload), options_.limits));
 }
 
+Result<ChunkRef> ChunkStore::EnterTiered(const ChunkRef& chunk) {
+  return tier_->Enter(chunk, [this](Chunk* tiered) { tiered->AttachLedger(accounts_); });
+}
+
 Result<ChunkRef> ChunkStore::Enter(const ChunkRef& chunk) {
+  if (IsTiered(*chunk)) [[unlikely]] {
+    REVERB_ASSIGN_OR_RETURN(ChunkRef mine, EnterTiered(chunk));
+    if (mine) return mine;
+    return AddExternal(chunk->header().Unpack(), ShareBytes(chunk, chunk->payload()));
+  }
   if (chunk->AttachLedger(accounts_) == accounts_) return chunk;
   // Another store counts it: create a second chunk over the same bytes, which the first one keeps alive.
   return AddExternal(chunk->header().Unpack(), ShareBytes(chunk, chunk->payload()));
@@ -166,10 +185,19 @@ Result<ChunkRef> ChunkStore::Enter(const ChunkRef& chunk) {
 
 Result<Trajectory> ChunkStore::Enter(Trajectory trajectory) {
   bool is_foreign = false;
-  trajectory.ForEachChunk([&](Chunk* chunk) { is_foreign |= chunk->AttachLedger(accounts_) != accounts_; });
+  if (tier_ != nullptr) [[unlikely]] {
+    trajectory.ForEachChunk(
+        [&](Chunk* chunk) { is_foreign |= IsTiered(*chunk) || chunk->AttachLedger(accounts_) != accounts_; });
+  } else {
+    trajectory.ForEachChunk([&](Chunk* chunk) { is_foreign |= chunk->AttachLedger(accounts_) != accounts_; });
+  }
   if (!is_foreign) [[likely]] {
     return trajectory;
   }
+  return EnterAll(trajectory);
+}
+
+Result<Trajectory> ChunkStore::EnterAll(const Trajectory& trajectory) {
   std::map<const Chunk*, ChunkRef> entered;
   Status status;
   trajectory.ForEachChunk([&](Chunk* chunk) {
@@ -181,21 +209,42 @@ Result<Trajectory> ChunkStore::Enter(Trajectory trajectory) {
     }
   });
   REVERB_RETURN_IF_ERROR(status);
-  std::vector<ColumnSpec> columns(trajectory.num_columns());
-  for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
-    columns[c].squeeze = trajectory.squeeze(c);
-    for (uint32_t s = 0; s < trajectory.num_slices(c); ++s) {
-      const SliceView slice = trajectory.slice(c, s);
-      columns[c].slices.push_back({entered.at(slice.chunk), slice.chunk_column, slice.offset, slice.length});
-    }
+  return trajectory.WithChunks([&](const Chunk* chunk) { return entered.at(chunk); });
+}
+
+std::string ChunkStore::DescribeMemory() const {
+  std::vector<std::string> parts;
+  if (options_.max_bytes) {
+    parts.push_back("stored " + std::to_string(stored_bytes()) + " of max_bytes " +
+                    std::to_string(*options_.max_bytes));
   }
-  return Trajectory::Create(columns);
+  if (tier_ != nullptr) {
+    const ChunkTier::Stats stats = tier_->stats();
+    parts.push_back("in memory " + std::to_string(stats.memory_bytes) + " of the storage's memory_limit " +
+                    std::to_string(tier_->options().memory_limit));
+    if (!stats.error.empty()) parts.back() += ", which cannot be moved to disk: " + stats.error;
+  }
+  if (budget_->limit()) {
+    const MemoryBudget::Usage usage = budget_->usage();
+    parts.push_back("kept " + std::to_string(usage.kept()) + " of the " +
+                    std::to_string(budget_->shares().kept) + " bytes for items in memory_limit " +
+                    std::to_string(*budget_->limit()));
+    if (usage.parked > 0) parts.back() += ", " + std::to_string(usage.parked) + " of them for a checkpoint";
+  }
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
+  return text;
 }
 
 bool ChunkStore::Holds(const Chunk& chunk) const { return chunk.ledger() == accounts_; }
-ChunkStore::Stats ChunkStore::stats() const { return accounts_->Sum(); }
+ChunkStore::Stats ChunkStore::stats() const {
+  const MemoryBudget::Usage usage = budget_->usage();
+  return {.live_chunks = accounts_->LiveChunks(),
+          .live_bytes = usage.chunks,
+          .stored_bytes = accounts_->StoredBytes()};
+}
 int64_t ChunkStore::stored_bytes() const { return accounts_->StoredBytes(); }
-uint64_t ChunkStore::WaitForRoom(std::function<void()> wake) { return accounts_->AddWaiter(std::move(wake)); }
-void ChunkStore::StopWaiting(uint64_t ticket) { accounts_->RemoveWaiter(ticket); }
+uint64_t ChunkStore::WaitForRoom(std::function<void()> wake) { return budget_->WaitForRoom(std::move(wake)); }
+void ChunkStore::StopWaiting(uint64_t ticket) { budget_->StopWaiting(ticket); }
 
 }  // namespace reverb::internal

@@ -6,7 +6,8 @@
 // so no tombstones slow down a long-lived table.
 //
 // Consists of 64 such tables, selected by the key's hash. Growing one table moves all its entries, which
-// would stall operations for millions of keys; this way it moves only one part in 64.
+// would stall operations for millions of keys; this way it moves only one part in 64. A part that becomes large is
+// divided into 64 of its own, so that growing takes a fraction of a millisecond for a hundred million keys.
 //
 // Keys come from clients: the hash is seeded, so that colliding keys are hard to choose.
 //
@@ -38,7 +39,7 @@ class KeyIndex {
 
   std::optional<Slot> Find(uint64_t key) const {
     const uint64_t hash = Hash(key);
-    const Part& part = parts_[PartOf(hash)];
+    const Part& part = PartOf(hash);
     if (part.entries == nullptr) return std::nullopt;
     const Entry& entry = part.entries[part.Probe(key, hash)];
     if (entry.slot_plus_1 == 0) return std::nullopt;
@@ -49,22 +50,53 @@ class KeyIndex {
   // REQUIRES: slot < 2^32 - 1.
   std::pair<Slot, bool> FindOrInsert(uint64_t key, Slot slot) {
     const uint64_t hash = Hash(key);
-    Part& part = parts_[PartOf(hash)];
-    if (part.size >= part.capacity() / 4 * 3) Grow(part, std::max(kFirstCapacity, part.capacity() * 2));
-    Entry& entry = part.entries[part.Probe(key, hash)];
+    Part* part = &PartOf(hash);
+    if (part->size >= part->capacity() / 4 * 3) [[unlikely]]
+      part = MakeRoom(part, hash);
+    Entry& entry = part->entries[part->Probe(key, hash)];
     if (entry.slot_plus_1 != 0) return {entry.slot_plus_1 - 1, false};
     entry = {key, slot + 1};
-    ++part.size;
+    ++part->size;
+    ++size_;
     return {slot, true};
   }
 
   // Does nothing if the key is missing.
   void Erase(uint64_t key);
 
+  // For an index that counts, instead of mapping to slots: adds 1 to the count of a key, and returns whether it
+  // was 0; subtracts 1 from it, and returns whether it is 0 now. REQUIRES for the latter: the count is not 0.
+  bool Increment(uint64_t key) {
+    const uint64_t hash = Hash(key);
+    Part* part = &PartOf(hash);
+    if (part->size >= part->capacity() / 4 * 3) [[unlikely]]
+      part = MakeRoom(part, hash);
+    Entry& entry = part->entries[part->Probe(key, hash)];
+    if (entry.slot_plus_1++ != 0) return false;
+    entry.key = key;
+    ++part->size;
+    ++size_;
+    return true;
+  }
+  bool Decrement(uint64_t key) {
+    const uint64_t hash = Hash(key);
+    Part& part = PartOf(hash);
+    Entry& entry = part.entries[part.Probe(key, hash)];
+    if (entry.slot_plus_1 > 1) {
+      --entry.slot_plus_1;
+      return false;
+    }
+    Erase(key);
+    return true;
+  }
+
+  // Returns the number of keys.
+  uint64_t size() const { return size_; }
+
   // Prefetches the memory that the calls above will access.
   [[gnu::always_inline]] void Prefetch(uint64_t key) const {
     const uint64_t hash = Hash(key);
-    const Part& part = parts_[PartOf(hash)];
+    const Part& part = PartOf(hash);
     if (part.entries != nullptr) __builtin_prefetch(&part.entries[hash & part.mask], 1);
   }
 
@@ -74,7 +106,11 @@ class KeyIndex {
   // Frees the memory.
   void Clear() {
     for (Part& part : parts_) part = Part();
+    capacity_ = 0;
+    size_ = 0;
   }
+
+  int64_t memory_bytes() const { return static_cast<int64_t>(capacity_ * sizeof(Entry)); }
 
  private:
   struct Entry {
@@ -85,6 +121,7 @@ class KeyIndex {
     std::unique_ptr<Entry[]> entries;
     uint64_t mask = 0;  // capacity - 1; the capacity is a power of two
     uint64_t size = 0;
+    std::unique_ptr<Part[]> children;  // kParts of them, instead of entries
 
     uint64_t capacity() const { return entries ? mask + 1 : 0; }
     // Returns the index of `key`, or of the empty entry where it would be inserted. There always is one.
@@ -95,7 +132,10 @@ class KeyIndex {
     }
   };
   static constexpr int kPartBits = 6;
+  static constexpr size_t kParts = size_t{1} << kPartBits;
   static constexpr uint64_t kFirstCapacity = 16;
+  // A part of this capacity is divided instead of growing.
+  static constexpr uint64_t kMaxCapacity = uint64_t{1} << 14;
 
   // Two rounds of multiply and fold: every bit of the key affects the high bits of the hash, which select the
   // part, and the low bits, which select the entry.
@@ -104,11 +144,22 @@ class KeyIndex {
     hash = (hash ^ (hash >> 32)) * 0xD6E8FEB86659FD93u;
     return hash ^ (hash >> 32);
   }
-  static size_t PartOf(uint64_t hash) { return hash >> (64 - kPartBits); }
+  static size_t ChildOf(uint64_t hash) { return hash >> (64 - 2 * kPartBits) & (kParts - 1); }
+  const Part& PartOf(uint64_t hash) const {
+    const Part& part = parts_[hash >> (64 - kPartBits)];
+    return part.children == nullptr ? part : part.children[ChildOf(hash)];
+  }
+  Part& PartOf(uint64_t hash) { return const_cast<Part&>(std::as_const(*this).PartOf(hash)); }
+  // Makes room for one more entry. Returns the part to which the hash belongs then.
+  Part* MakeRoom(Part* part, uint64_t hash);
   void Grow(Part& part, uint64_t capacity);
+  // Divides a part into children of at least this capacity.
+  void Divide(Part& part, uint64_t capacity);
 
   const uint64_t seed_;
-  std::array<Part, size_t{1} << kPartBits> parts_;
+  uint64_t capacity_ = 0;  // of all parts
+  uint64_t size_ = 0;      // of all parts
+  std::array<Part, kParts> parts_;
 };
 
 }  // namespace reverb::internal

@@ -51,6 +51,44 @@ TEST(KeyIndexTest, ReserveKeepsTheContents) {
   EXPECT_FALSE(index.Find(5000));
 }
 
+TEST(KeyIndexTest, LargePartsAreDivided) {
+  // Above 64 parts of 12,288 keys each.
+  constexpr uint64_t kKeys = 2'000'000;
+  KeyIndex index;
+  for (uint64_t key = 0; key < kKeys; ++key) {
+    ASSERT_TRUE(index.FindOrInsert(key * 3, static_cast<Slot>(key)).second);
+  }
+  EXPECT_EQ(index.size(), kKeys);
+  EXPECT_GT(index.memory_bytes(), static_cast<int64_t>(kKeys * 16));
+  EXPECT_LT(index.memory_bytes(), static_cast<int64_t>(kKeys * 64));
+  for (uint64_t key = 0; key < kKeys; ++key) ASSERT_EQ(index.Find(key * 3), static_cast<Slot>(key));
+  for (uint64_t key = 0; key < kKeys; key += 2) index.Erase(key * 3);
+  for (uint64_t key = 0; key < kKeys; ++key) {
+    ASSERT_EQ(index.Find(key * 3), key % 2 == 0 ? std::nullopt : std::optional(static_cast<Slot>(key)));
+  }
+  index.Reserve(3 * kKeys);
+  EXPECT_EQ(index.Find(9), Slot{3});
+  index.Clear();
+  EXPECT_EQ(index.memory_bytes(), 0);
+  index.Reserve(kKeys);
+  EXPECT_TRUE(index.FindOrInsert(1, 1).second);
+  EXPECT_EQ(index.Find(1), Slot{1});
+}
+
+TEST(KeyIndexTest, CountsKeys) {
+  KeyIndex index;
+  for (int round = 0; round < 3; ++round) {
+    for (uint64_t key = 0; key < 1000; ++key) index.Increment(key);
+  }
+  EXPECT_EQ(index.size(), 1000u);
+  for (uint64_t key = 0; key < 1000; ++key) {
+    EXPECT_FALSE(index.Decrement(key));
+    EXPECT_FALSE(index.Decrement(key));
+    EXPECT_TRUE(index.Decrement(key));
+  }
+  EXPECT_EQ(index.size(), 0u);
+}
+
 // Consecutive keys, keys that differ only in high bits, random keys; inserts and deletes in random order.
 TEST(KeyIndexTest, AgreesWithAnOrdinaryMap) {
   const uint64_t seed = test::Seed();

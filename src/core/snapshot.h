@@ -54,6 +54,10 @@ class RetiredSlots {
  public:
   explicit RetiredSlots(PagedArray<SlotRecord>* slots) { slots_.Swap(*slots); }
   ~RetiredSlots();
+  RetiredSlots(const RetiredSlots&) = delete;
+  RetiredSlots& operator=(const RetiredSlots&) = delete;
+  // A snapshot shows the items: their data counts as parked once DropItemRefs() was called.
+  void KeepForSnapshot() { is_parked_ = true; }
   // Stops counting the items as stored, though a snapshot may still show them. Idempotent; the destructor
   // calls it too.
   void DropItemRefs();
@@ -61,32 +65,60 @@ class RetiredSlots {
  private:
   PagedArray<SlotRecord> slots_;
   bool item_refs_dropped_ = false;
+  bool is_parked_ = false;
+  ChunkLedger* ledger_ = nullptr;
+  int64_t parked_bytes_ = 0;
 };
 
 // Keeps items that the table removed as long as a snapshot may show them. Each snapshot has a lot, which owns
-// the items removed since it was taken and before the next one.
+// the items removed since it was taken and before the next one, by the page of their slots: a reader that has finished
+// with a page releases it.
 class SnapshotParking {
  public:
   // Returns whether a live snapshot may show an item with this insert number, which must then be parked.
   bool IsShown(uint64_t inserted) const { return inserted <= newest_.load(std::memory_order_acquire); }
-  void Park(Trajectory trajectory) EXCLUDES(mu_);
+  // Returns whether any snapshot is open.
+  bool is_open() const { return newest_.load(std::memory_order_acquire) != 0; }
+  // Takes the trajectory of a removed item of that page, unless no snapshot needs it: then returns false. `unstored_bytes`
+  // of its chunks are in no other item.
+  bool Park(Trajectory* trajectory, size_t page, int64_t unstored_bytes) EXCLUDES(mu_);
   void Park(std::shared_ptr<RetiredSlots> retired) EXCLUDES(mu_);
 
   // Opens a lot for a new snapshot and returns its ID. `sequence` is the number of the last operation that
   // the snapshot shows.
   uint64_t Open(uint64_t sequence) EXCLUDES(mu_);
   void Close(uint64_t id) EXCLUDES(mu_);
+  // The snapshot does not need items of a page any more.
+  void ReleasePage(uint64_t id, size_t page) EXCLUDES(mu_);
 
  private:
+  // Parked items of a page. Counts their bytes as parked.
+  struct ParkedPage {
+    ParkedPage() = default;
+    ParkedPage(ParkedPage&& other) noexcept;
+    ParkedPage& operator=(ParkedPage&& other) noexcept;
+    ~ParkedPage();
+    void Add(ParkedPage&& other);
+
+    std::vector<Trajectory> trajectories;
+    ChunkLedger* ledger = nullptr;
+    int64_t bytes = 0;
+  };
   struct Lot {
     uint64_t sequence = 0;
-    std::vector<Trajectory> trajectories;
+    std::map<size_t, ParkedPage> pages;
+    std::vector<bool> is_released;  // by page
     std::vector<std::shared_ptr<RetiredSlots>> retired_slots;
+
+    bool IsReleased(size_t page) const { return page < is_released.size() && is_released[page]; }
   };
+  using Lots = std::map<uint64_t, Lot>;
+  // Moves a page to the next older lot that needs it. Returns what none needs, to be freed without the lock.
+  ParkedPage MoveToOlder(Lots::iterator lot, size_t page, ParkedPage items) REQUIRES(mu_);
   std::atomic<uint64_t> newest_{0};  // 0 = no live snapshot
   Mutex mu_;
   uint64_t last_id_ GUARDED_BY(mu_) = 0;
-  std::map<uint64_t, Lot> lots_ GUARDED_BY(mu_);  // oldest first
+  Lots lots_ GUARDED_BY(mu_);  // oldest first
 };
 
 class TableSnapshot {
@@ -117,6 +149,9 @@ class TableSnapshot {
   // Includes free slots: see is_free().
   const SlotRecord& slot(size_t i) const { return slots_[i]; }
   const PagedArray<SlotRecord>::Capture& slots() const { return slots_; }
+  // The caller has finished with the items of a page: frees those that the table has removed. Neither slot() nor item()
+  // may be used for them any more.
+  void ReleasePage(size_t page) const { parking_->ReleasePage(parking_id_, page); }
   // Returns the item of a used slot, with its own reference to the data.
   Sample item(size_t i) const { return slots_[i].Share(); }
 

@@ -28,6 +28,8 @@ ConcurrentTable::ConcurrentTable(std::unique_ptr<TableState> state, Environment 
       state_(std::move(state)),
       has_max_age_(state_->has_max_age()),
       max_times_sampled_(state_->max_times_sampled()),
+      max_bytes_(state_->max_bytes()),
+      index_charge_(&environment_.store->budget(), MemoryPart::kIndex),
       stats_(environment_.clock->Now()) {}
 
 ConcurrentTable::~ConcurrentTable() {
@@ -52,6 +54,23 @@ Status ConcurrentTable::CheckItem(const Item& item) const {
                                      ": its chunks take " + std::to_string(item.trajectory.chunk_bytes()) +
                                      " bytes, more than the store's max_bytes of " +
                                      std::to_string(*max_bytes) + "; write shorter items or raise max_bytes")
+        .WithDetail(Detail::kMemoryFull);
+  }
+  const int64_t own_max_bytes = max_bytes_.load(std::memory_order_relaxed);
+  if (own_max_bytes > 0 && item.trajectory.chunk_bytes() > own_max_bytes) {
+    return Status::ResourceExhausted(
+               "table \"" + name() + "\", item " + std::to_string(item.key) + ": its chunks take " +
+               std::to_string(item.trajectory.chunk_bytes()) + " bytes, more than the table's max_bytes of " +
+               std::to_string(own_max_bytes) + "; write shorter items or raise max_bytes")
+        .WithDetail(Detail::kMemoryFull);
+  }
+  const MemoryBudget& budget = environment_.store->budget();
+  if (budget.limit() && item.trajectory.chunk_bytes() > budget.shares().kept) {
+    return Status::ResourceExhausted(
+               "table \"" + name() + "\", item " + std::to_string(item.key) + ": its chunks take " +
+               std::to_string(item.trajectory.chunk_bytes()) + " bytes, more than the " +
+               std::to_string(budget.shares().kept) + " for items in the server's memory_limit of " +
+               std::to_string(*budget.limit()) + "; write shorter items or raise memory_limit")
         .WithDetail(Detail::kMemoryFull);
   }
   return Status::Ok();
@@ -262,6 +281,7 @@ Status ConcurrentTable::Change(const TableChanges& changes) {
     changed.max_size = now.max_size;
     changed.max_times_sampled = now.max_times_sampled;
     changed.max_age = Duration(now.max_age_nanos);
+    changed.max_bytes = now.max_bytes;
     changed.rate_limiter = now.rate_limiter;
     changes.ApplyTo(&changed);
     REVERB_RETURN_IF_ERROR(changed.Validate());
@@ -277,6 +297,7 @@ Status ConcurrentTable::Change(const TableChanges& changes) {
     state_->Change(changes, now);
     has_max_age_.store(state_->has_max_age(), std::memory_order_relaxed);
     max_times_sampled_.store(state_->max_times_sampled(), std::memory_order_relaxed);
+    max_bytes_.store(state_->max_bytes(), std::memory_order_relaxed);
     has_more = remove_some(round);
   });
   while (has_more) WithLock([&](Round* round) { has_more = remove_some(round); });

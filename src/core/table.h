@@ -227,6 +227,15 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // Stores the next item of `op`. REQUIRES: it need not wait.
   void StoreNextItem(Operation* op, int64_t wall_nanos, Round* round) REQUIRES(mu_);
   WaitReason MakeRoom(const Item& item, Round* round) REQUIRES(mu_);
+  // Returns whether evicting an item can make room for `more` bytes. `evicted`: the bytes evicted for them so far.
+  bool MayEvictFor(int64_t more, int64_t evicted) const REQUIRES(mu_);
+  void ChargeIndex() REQUIRES(mu_) {
+    constexpr int64_t kGranule = 64 << 10;
+    const int64_t bytes = state_->index_bytes();
+    const int64_t change = bytes - index_charge_.bytes();
+    if (change >= kGranule || change <= -kGranule) [[unlikely]]
+      index_charge_.Set(bytes);
+  }
   // Returns an error, which must end the operation, if the rules of its batch are violated.
   Status Draw(Operation* op, Round* round) REQUIRES(mu_);
   Status DrawLeased(Operation* op) REQUIRES(mu_);
@@ -270,6 +279,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // Copies of settings that are in the state, for readers without the lock.
   std::atomic<bool> has_max_age_;
   std::atomic<int32_t> max_times_sampled_;
+  std::atomic<int64_t> max_bytes_;
 
   // Operations handed over to the lock's holder, newest first.
   std::atomic<Operation*> pushed_{nullptr};
@@ -283,6 +293,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   std::optional<TimePoint> armed_for_ GUARDED_BY(mu_);
   Clock::AlarmId alarm_ GUARDED_BY(mu_) = 0;
   uint64_t room_ticket_ GUARDED_BY(mu_) = 0;
+  MemoryCharge index_charge_ GUARDED_BY(mu_);   // of TableState::index_bytes()
   bool advance_again_ GUARDED_BY(mu_) = false;  // Advance() stopped at kMaxAdvance
   bool has_aged_ GUARDED_BY(mu_) = false;       // Advance() stopped at kMaxRemovals: the alarm continues
   bool calling_back_ GUARDED_BY(mu_) = false;   // a thread runs callbacks

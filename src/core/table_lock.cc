@@ -122,6 +122,7 @@ void ConcurrentTable::FinishRound(Round* round) {
                                            : TableStats::State::kIdle;
     if (state != stats_.state()) stats_.SetState(state, environment_.clock->Now());
     if (!deadlines_.empty() || state_->depends_on_time()) ArmAlarm();
+    ChargeIndex();
 
     if (!callbacks_.empty() && alive == nullptr) alive = weak_from_this().lock();  // null in the destructor
     // Work for other callers must not occupy one caller, or the clock's thread, forever: after some turns

@@ -132,5 +132,104 @@ TEST_F(TableMemoryTest, AnItemThatCannotFitIsRejected) {
               StatusIs(StatusCode::kResourceExhausted, Detail::kMemoryFull));
 }
 
+// --- The memory limit of the server ---
+
+class TableBudgetTest : public TableFixture {
+ protected:
+  // Of a limit for 16 chunks, 13 may be kept.
+  static constexpr uint64_t kFits = 13;
+  void LimitMemory(MemoryPolicy policy = MemoryPolicy::kBlock) {
+    const int64_t one = test::MakeChunk(store_.get(), 0, 0, 1)->bytes();
+    store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.policy = policy, .memory_limit = 16 * one},
+                                          &clock_);
+  }
+  void Fill(ConcurrentTable& table) {
+    for (uint64_t key = 1; key <= kFits; ++key) ASSERT_OK(Insert(table, key));
+  }
+};
+
+TEST_F(TableBudgetTest, InsertsWaitForMemoryAndReportTheReason) {
+  LimitMemory();
+  auto table = Make({.sampler = SelectorOptions::Fifo(), .max_times_sampled = 1});
+  Fill(*table);
+  auto timed = InsertAsync(*table, {100}, 5ms);
+  EXPECT_EQ(table->Info().insert_wait_reason, WaitReason::kMemory);
+  clock_.Advance(5ms);
+  EXPECT_THAT(timed->status, StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
+  EXPECT_THAT(std::string(timed->status.message()), HasSubstr("memory_limit"));
+  auto blocked = InsertAsync(*table, {101});
+  EXPECT_FALSE(blocked->done);
+  EXPECT_THAT(Sample(*table, 1), ElementsAre(1));
+  clock_.Advance(0ms);
+  EXPECT_TRUE(blocked->done);
+  EXPECT_OK(blocked->status);
+}
+
+TEST_F(TableBudgetTest, DataInTransitDoesNotPreventInserts) {
+  LimitMemory();
+  auto table = Make({});
+  std::vector<ChunkRef> in_transit;
+  for (int i = 0; i < 100; ++i) in_transit.push_back(test::MakeChunk(store_.get(), 0, 0, 1));
+  EXPECT_EQ(store_->budget().TransitLevel(), MemoryLevel::kFull);
+  Fill(*table);
+  EXPECT_EQ(table->size(), static_cast<int64_t>(kFits));
+}
+
+TEST_F(TableBudgetTest, AFullTableGoesOn) {
+  LimitMemory();
+  auto table = Make({.max_size = static_cast<int64_t>(kFits)});
+  for (uint64_t key = 1; key <= 100; ++key) ASSERT_OK(Insert(*table, key));
+  EXPECT_EQ(table->size(), static_cast<int64_t>(kFits));
+}
+
+TEST_F(TableBudgetTest, EvictsIfSoConfigured) {
+  LimitMemory(MemoryPolicy::kEvict);
+  auto table = Make({});
+  for (uint64_t key = 1; key <= 100; ++key) ASSERT_OK(Insert(*table, key));
+  EXPECT_EQ(table->size(), static_cast<int64_t>(kFits));
+  EXPECT_EQ(table->Info().evictions, 100 - static_cast<int64_t>(kFits));
+}
+
+TEST_F(TableBudgetTest, ItemsThatNeverFitAreRejected) {
+  LimitMemory();
+  auto table = Make({});
+  const Item large = test::MakeItem(1, 1, test::MakeChunk(store_.get(), 0, 0, 1000));
+  EXPECT_THAT(table->CheckItem(large), StatusIs(StatusCode::kResourceExhausted, Detail::kMemoryFull));
+}
+
+TEST_F(TableBudgetTest, InsertsWaitForASnapshotThatKeepsRemovedData) {
+  for (const MemoryPolicy policy : {MemoryPolicy::kBlock, MemoryPolicy::kEvict}) {
+    LimitMemory(policy);
+    auto table = Make({.max_size = static_cast<int64_t>(kFits)});
+    Fill(*table);
+    const std::vector<std::shared_ptr<ConcurrentTable>> tables = {table};
+    auto snapshot = std::make_unique<Snapshot>(ConcurrentTable::TakeSnapshot(tables));
+    auto blocked = InsertAsync(*table, {100, 101, 102});
+    EXPECT_FALSE(blocked->done);
+    EXPECT_EQ(table->Info().insert_wait_reason, WaitReason::kMemory);
+    // It evicts no more than the insert needs, and what it evicts is kept for the snapshot.
+    EXPECT_GE(table->size(), static_cast<int64_t>(kFits) - 1);
+    EXPECT_EQ(store_->budget().usage().kept(), store_->budget().shares().kept);
+    snapshot.reset();
+    clock_.Advance(0ms);
+    EXPECT_TRUE(blocked->done);
+    EXPECT_OK(blocked->status);
+    EXPECT_EQ(store_->budget().usage().parked, 0);
+  }
+}
+
+TEST_F(TableBudgetTest, TheIndexIsCharged) {
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{1} << 30}, &clock_);
+  {
+    auto table = Make({.max_size = 100'000});
+    for (uint64_t key = 1; key <= 10'000; ++key) ASSERT_OK(Insert(*table, key));
+    EXPECT_GT(store_->budget().usage().index, 10'000 * 90);
+    EXPECT_LT(store_->budget().usage().index, 10'000 * 200);
+    table->Reset();
+    EXPECT_LT(store_->budget().usage().index, 1 << 17);
+  }
+  EXPECT_EQ(store_->budget().usage().total(), 0);
+}
+
 }  // namespace
 }  // namespace reverb::internal

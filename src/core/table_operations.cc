@@ -77,7 +77,7 @@ WaitReason ConcurrentTable::ApplyNextItem(Operation* op, int64_t wall_nanos, Rou
   Item& item = op->items[static_cast<size_t>(op->progress)];
   WaitReason reason = state_->limiter().InsertWaitReason();
   // The data of an item whose key exists is not stored, so it needs no room.
-  const bool is_bounded = environment_.store->options().max_bytes.has_value();
+  const bool is_bounded = !environment_.store->HasRoomForAny();
   if ((is_bounded || reason != WaitReason::kNone) && !state_->Contains(item.key)) {
     if (reason == WaitReason::kNone) reason = MakeRoom(item, round);
     if (reason != WaitReason::kNone) return reason;
@@ -95,21 +95,17 @@ void ConcurrentTable::StoreNextItem(Operation* op, int64_t wall_nanos, Round* ro
 
 WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
   ChunkStore& store = *environment_.store;
+  int64_t evicted = 0;
   for (bool registered = false;;) {
     int64_t more = 0;
     item.trajectory.ForEachChunk([&](const Chunk* chunk) {
       if (!chunk->is_stored()) more += chunk->bytes();
     });
     if (store.HasRoomFor(more)) return WaitReason::kNone;
-    // A full table would evict for this item anyway. With kEvict any table evicts, unless the data of other
-    // tables alone leaves no room. (Shared chunks make that sum too optimistic, never too strict.)
-    const bool could_fit =
-        store.stored_bytes() - state_->referenced_bytes() + more <= *store.options().max_bytes;
-    const bool may_evict = store.options().policy == MemoryPolicy::kEvict
-                               ? could_fit && state_->size() > 0
-                               : state_->size() >= state_->max_size();
-    if (may_evict) {
+    if (MayEvictFor(more, evicted)) {
+      const int64_t before = state_->referenced_bytes();
       state_->EvictOne(&round->effects);
+      evicted += std::max<int64_t>(before - state_->referenced_bytes(), 1);
       continue;
     }
     if (registered) return WaitReason::kMemory;
@@ -117,6 +113,28 @@ WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
     WaitForRoom();
     registered = true;
   }
+}
+
+bool ConcurrentTable::MayEvictFor(int64_t more, int64_t evicted) const {
+  const ChunkStore& store = *environment_.store;
+  // A full table would evict for this item anyway. With kEvict any table evicts, unless the data of other
+  // tables alone leaves no room. (Shared chunks make that sum too optimistic, never too strict.)
+  const bool evicts = store.options().policy == MemoryPolicy::kEvict;
+  if (state_->size() < (evicts ? 1 : state_->max_size())) return false;
+  if (const ChunkTier* const tier = store.tier();
+      tier != nullptr && store.HasRoomInBound(more) &&
+      (tier->holds_memory() || store.budget().HasRoomToKeep(more))) {
+    // The tier makes room, or just did. If it cannot, evicting frees memory, or space on the disk for the tier.
+    return tier->is_failing() && evicted <= 2 * more;
+  }
+  if (!evicts) return true;
+  const int64_t own = state_->referenced_bytes();
+  if (!store.HasRoomInBound(more)) return store.stored_bytes() - own + more <= *store.options().max_bytes;
+  const MemoryBudget::Usage usage = store.budget().usage();
+  const int64_t missing = usage.kept() + more - store.budget().shares().kept;
+  if (own < missing) return false;
+  // What a snapshot keeps is not freed by evicting it. Evicts only as much as makes room once that is written, and waits.
+  return !state_->parks_removed_items() || usage.parked < missing;
 }
 
 void ConcurrentTable::WaitForRoom() {
@@ -335,8 +353,7 @@ Status ConcurrentTable::TimeoutError(const Operation& op) const {
     text += "; items that are leased: " + std::to_string(state_->num_leased());
   }
   if (op.wait_reason == WaitReason::kMemory) {
-    text += "; stored " + std::to_string(environment_.store->stored_bytes()) + " of max_bytes " +
-            std::to_string(environment_.store->options().max_bytes.value_or(0));
+    text += "; " + environment_.store->DescribeMemory();
   }
   if (op.wait_reason == WaitReason::kQueued) {
     const WaitQueue& queue = is_insert ? inserts_ : samples_;

@@ -61,6 +61,10 @@ Status TableOptions::Validate() const {
     return Status::InvalidArgument(table + "max_age is " + std::to_string(max_age.count()) +
                                    " ns; it must be positive, or zero for items that do not age");
   }
+  if (max_bytes < 0) {
+    return Status::InvalidArgument(table + "max_bytes is " + std::to_string(max_bytes) +
+                                   "; it must be positive, or zero for no bound");
+  }
   for (const auto& extension : extensions) {
     if (extension == nullptr) return Status::InvalidArgument(table + "an extension is null");
   }
@@ -87,6 +91,7 @@ TableSettings TableOptions::Settings() const {
           .signature = signature ? EncodeSignature(*signature) : std::string(),
           .layout = layout,
           .max_age_nanos = max_age.count(),
+          .max_bytes = max_bytes,
           .created_by_client = created_by_client};
 }
 
@@ -104,6 +109,7 @@ Result<TableOptions> TableOptions::FromSettings(const TableSettings& settings) {
                        .max_size = settings.max_size,
                        .max_times_sampled = settings.max_times_sampled,
                        .max_age = std::chrono::nanoseconds(settings.max_age_nanos),
+                       .max_bytes = settings.max_bytes,
                        .rate_limiter = settings.rate_limiter,
                        .layout = settings.layout,
                        .created_by_client = settings.created_by_client};
@@ -122,6 +128,7 @@ void TableChanges::ApplyTo(TableOptions* options) const {
   options->max_size = max_size.value_or(options->max_size);
   options->max_times_sampled = max_times_sampled.value_or(options->max_times_sampled);
   options->max_age = max_age.value_or(options->max_age);
+  options->max_bytes = max_bytes.value_or(options->max_bytes);
   options->rate_limiter = rate_limiter.value_or(options->rate_limiter);
 }
 

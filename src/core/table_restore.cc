@@ -75,10 +75,12 @@ Status TableState::RestoreItem(SavedItem item) {
   record.trajectory = item.trajectory.Release();
   sequence_ = std::max(sequence_, item.touched);
   ++size_;
+  slices_bytes_ += Trajectory::MemoryBytes(record.trajectory);
   Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
     chunk->AddItemRef();
     referenced_bytes_ += chunk->bytes();
-    ++episodes_[chunk->header().episode_id()];
+    episodes_.Increment(chunk->header().episode_id());
+    if (chunk_uses_) HoldChunk(chunk);
   });
   return Status::Ok();
 }

@@ -327,5 +327,61 @@ TEST_F(TableSnapshotTest, RestoredSelectorsDrawTheSameItems) {
   }
 }
 
+TEST_F(TableSnapshotTest, ReleasedPagesFreeRemovedItems) {
+  constexpr size_t kPerPage = PagedArray<SlotRecord>::kPerPage;
+  auto state = Make({.max_size = 10'000});
+  std::vector<uint64_t> keys;
+  for (uint64_t key = 0; key < 3 * kPerPage; ++key) keys.push_back(key);
+  for (const uint64_t key : keys) Insert(state.get(), key);
+  const int64_t all = store_.stats().live_bytes;
+  auto snapshot = state->TakeSnapshot();
+  auto older = std::exchange(snapshot, state->TakeSnapshot());
+  Delete(state.get(), keys);
+  EXPECT_EQ(store_.stats().live_bytes, all);
+  EXPECT_EQ(store_.budget().usage().parked, all);
+  // The older snapshot shows the items too.
+  snapshot->ReleasePage(1);
+  EXPECT_EQ(store_.stats().live_bytes, all);
+  older->ReleasePage(1);
+  EXPECT_EQ(store_.stats().live_bytes, all / 3 * 2);
+  EXPECT_EQ(store_.budget().usage().parked, all / 3 * 2);
+  older->ReleasePage(2);
+  EXPECT_EQ(store_.stats().live_bytes, all / 3 * 2);
+  older.reset();
+  EXPECT_EQ(store_.stats().live_bytes, all / 3 * 2);
+  snapshot->ReleasePage(2);
+  EXPECT_EQ(store_.stats().live_bytes, all / 3);
+  snapshot.reset();
+  EXPECT_EQ(store_.stats().live_bytes, 0);
+  EXPECT_EQ(store_.budget().usage().parked, 0);
+}
+
+TEST_F(TableSnapshotTest, ItemsOfReleasedPagesAreNotParked) {
+  auto state = Make({.max_size = 10'000});
+  std::vector<uint64_t> keys;
+  for (uint64_t key = 0; key < 10; ++key) keys.push_back(key);
+  for (const uint64_t key : keys) Insert(state.get(), key);
+  const auto snapshot = state->TakeSnapshot();
+  snapshot->ReleasePage(0);
+  Delete(state.get(), keys);
+  EXPECT_EQ(store_.stats().live_bytes, 0);
+}
+
+TEST_F(TableSnapshotTest, AResetParksTheBytesOfItsItems) {
+  auto state = Make({.max_size = 10'000});
+  std::vector<uint64_t> keys;
+  for (uint64_t key = 0; key < 10; ++key) keys.push_back(key);
+  for (const uint64_t key : keys) Insert(state.get(), key);
+  const int64_t all = store_.stats().live_bytes;
+  auto snapshot = state->TakeSnapshot();
+  Effects effects;
+  state->Reset(&effects);
+  effects.RunAndClear();
+  EXPECT_EQ(store_.budget().usage().parked, all);
+  snapshot.reset();
+  EXPECT_EQ(store_.budget().usage().parked, 0);
+  EXPECT_EQ(store_.stats().live_bytes, 0);
+}
+
 }  // namespace
 }  // namespace reverb::internal

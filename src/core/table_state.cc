@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "tensor/column_names.h"
 
 namespace reverb::internal {
@@ -85,13 +86,17 @@ TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
       limiter_(options_.rate_limiter),
       max_size_(options_.max_size),
       max_times_sampled_(options_.max_times_sampled),
-      max_age_(options_.max_age) {}
+      max_age_(options_.max_age) {
+  SetMaxBytes(options_.max_bytes);
+}
 
 TableState::~TableState() {
   for (const auto& extension : options_.extensions) extension->attached_ = false;
   auto retired = std::make_shared<RetiredSlots>(&slots_);
+  const bool is_shown = parking_->IsShown(1);
+  if (is_shown) retired->KeepForSnapshot();
   retired->DropItemRefs();
-  if (parking_->IsShown(1)) parking_->Park(std::move(retired));
+  if (is_shown) parking_->Park(std::move(retired));
 }
 
 Status TableState::CheckPriority(uint64_t key, double priority) const {
@@ -158,10 +163,13 @@ void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effect
   record.times_sampled = item.times_sampled;
   record.trajectory = item.trajectory.Release();
   ++size_;
+  slices_bytes_ += Trajectory::MemoryBytes(record.trajectory);
   Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
     chunk->AddItemRef();
     referenced_bytes_ += chunk->bytes();
-    ++episodes_[chunk->header().episode_id()];
+    episodes_.Increment(chunk->header().episode_id());
+    if (chunk_uses_) [[unlikely]]
+      HoldChunk(chunk);
   });
   const SelectorItem entry{
       .slot = slot, .priority = item.priority, .inserted = sequence_, .touched = sequence_};
@@ -169,7 +177,7 @@ void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effect
   remover_->Insert(entry);
   if (has_max_age()) AddBirth(slot);
   RunHooks(&TableExtension::OnInsert, record, effects);
-  if (size_ > max_size_) EvictOne(effects);
+  while (IsTooLarge()) EvictOne(effects);
   limiter_.CountInsert();
 }
 
@@ -180,12 +188,29 @@ void TableState::EvictOne(Effects* effects) {
 }
 
 bool TableState::EvictExcess(int64_t n, Effects* effects) {
-  for (; n > 0 && size_ > max_size_; --n) {
+  for (; n > 0 && IsTooLarge(); --n) {
     Selection pick;
     remover_->Sample({&pick, 1});
     Remove(pick.slot, Removal::kShrunk, effects);
   }
-  return size_ > max_size_;
+  return IsTooLarge();
+}
+
+void TableState::HoldChunk(Chunk* chunk) {
+  if (chunk_uses_->Increment(reinterpret_cast<uintptr_t>(chunk))) held_bytes_ += chunk->bytes();
+}
+
+void TableState::SetMaxBytes(int64_t max_bytes) {
+  max_bytes_ = max_bytes > 0 ? max_bytes : kNoMaxBytes;
+  if (chunk_uses_.has_value() == has_max_bytes()) return;
+  held_bytes_ = 0;
+  chunk_uses_.reset();
+  if (!has_max_bytes()) return;
+  chunk_uses_.emplace();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].is_free()) continue;
+    Trajectory::ForEachChunk(slots_[i].trajectory, [&](Chunk* chunk) { HoldChunk(chunk); });
+  }
 }
 
 void TableState::Remove(Slot slot, Removal why, Effects* effects) {
@@ -223,14 +248,14 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
       ++counts_.aged_out;
       break;
   }
+  int64_t unstored_bytes = 0;
+  slices_bytes_ -= Trajectory::MemoryBytes(record.trajectory);
   Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
-    chunk->DropItemRef();
+    if (chunk->DropItemRef()) unstored_bytes += chunk->own_bytes();
     referenced_bytes_ -= chunk->bytes();
-    const auto it = episodes_.find(chunk->header().episode_id());
-    if (--it->second == 0) {
-      episodes_.erase(it);
-      ++counts_.num_deleted_episodes;
-    }
+    if (episodes_.Decrement(chunk->header().episode_id())) ++counts_.num_deleted_episodes;
+    if (chunk_uses_ && chunk_uses_->Decrement(reinterpret_cast<uintptr_t>(chunk)))
+      held_bytes_ -= chunk->bytes();
   });
   const SlotRecord removed = record;
   record = SlotRecord();
@@ -239,11 +264,10 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
 
   RunHooks(&TableExtension::OnDelete, removed, effects);
   Trajectory trajectory = Trajectory::Adopt(removed.trajectory);
-  if (parking_->IsShown(removed.inserted)) {
-    parking_->Park(std::move(trajectory));
-  } else {
-    effects->released.push_back(std::move(trajectory));
-  }
+  const bool is_shown = parking_->IsShown(removed.inserted);
+  if (is_shown && parking_->Park(&trajectory, slot / PagedArray<SlotRecord>::kPerPage, unstored_bytes))
+    return;
+  effects->released.push_back(std::move(trajectory));
 }
 
 void TableState::AddBirth(Slot slot) {
@@ -304,6 +328,7 @@ void TableState::Change(const TableChanges& changes, const ClockReading& now) {
   max_size_ = changes.max_size.value_or(max_size_);
   max_times_sampled_ = changes.max_times_sampled.value_or(max_times_sampled_);
   if (changes.rate_limiter) limiter_.set_options(*changes.rate_limiter);
+  if (changes.max_bytes) SetMaxBytes(*changes.max_bytes);
   if (!changes.max_age || *changes.max_age == max_age_) return;
   const bool had_births = has_max_age();
   max_age_ = *changes.max_age;
@@ -335,22 +360,17 @@ int64_t TableState::Sample(int64_t n, bool rate_limited, std::vector<internal::S
   return static_cast<int64_t>(out->size() - before);
 }
 
-void TableState::CountSampled(SlotRecord* record) {
-  if (record->times_sampled == 0) ++counts_.num_unique_samples;
-  if (record->times_sampled < std::numeric_limits<int32_t>::max()) ++record->times_sampled;
-}
-
-internal::Sample TableState::Record(const Selection& selection, bool rate_limited) {
+void TableState::Record(const Selection& selection, bool rate_limited, internal::Sample* sample) {
   SlotRecord& record = slots_.Mutable(selection.slot);
   CountSampled(&record);
-  return {.key = record.key,
-          .priority = record.priority,
-          .probability = selection.probability,
-          .table_size = size_,
-          .inserted_at = record.inserted_at,
-          .times_sampled = record.times_sampled,
-          .rate_limited = rate_limited,
-          .trajectory = Trajectory::Share(record.trajectory)};
+  sample->key = record.key;
+  sample->priority = record.priority;
+  sample->probability = selection.probability;
+  sample->table_size = size_;
+  sample->inserted_at = record.inserted_at;
+  sample->times_sampled = record.times_sampled;
+  sample->rate_limited = rate_limited;
+  sample->trajectory = Trajectory::Share(record.trajectory);
 }
 
 void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<internal::Sample>* out) {
@@ -367,15 +387,22 @@ void TableState::DrawBatch(int64_t n, bool rate_limited, std::vector<internal::S
     selections_.resize(static_cast<size_t>(group));
     sampler_->Sample(selections_);
     const size_t count = selections_.size();
+    out->resize(out->size() + count);
+    const std::span<internal::Sample> samples = std::span(*out).last(count);
     const auto prefetch_trajectory = [&](size_t i) {
-      __builtin_prefetch(Trajectory::counted_object(slots_[selections_[i].slot].trajectory), 1);
+      // Its counter, and what the sampler reads next: the addresses of rows, or the header of the chunk.
+      constexpr size_t kBytes = 64;
+      const auto* const object =
+          static_cast<const char*>(Trajectory::counted_object(slots_[selections_[i].slot].trajectory));
+      __builtin_prefetch(object, 1);
+      __builtin_prefetch(object + kBytes - 1);
     };
     for (size_t i = 0; i < std::min(count, kFetchSlot); ++i) slots_.Prefetch(selections_[i].slot);
     for (size_t i = 0; i < std::min(count, kFetchTrajectory); ++i) prefetch_trajectory(i);
     for (size_t i = 0; i < count; ++i) {
       if (i + kFetchSlot < count) slots_.Prefetch(selections_[i + kFetchSlot].slot);
       if (i + kFetchTrajectory < count) prefetch_trajectory(i + kFetchTrajectory);
-      out->push_back(Record(selections_[i], rate_limited));
+      Record(selections_[i], rate_limited, &samples[i]);
     }
     n -= group;
   }
@@ -393,7 +420,7 @@ void TableState::DrawOneByOne(int64_t n, bool rate_limited, std::vector<internal
 void TableState::Take(const Selection& pick, bool rate_limited, std::vector<internal::Sample>* out,
                       Effects* effects) {
   limiter_.CountSamples(1);
-  out->push_back(Record(pick, rate_limited));
+  Record(pick, rate_limited, &out->emplace_back());
   const SlotRecord& record = slots_[pick.slot];
   const bool used_up = removes_sampled_items() && record.times_sampled >= max_times_sampled_;
   RunHooks(&TableExtension::OnSample, record, effects);
@@ -559,7 +586,10 @@ void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const ui
 void TableState::Reset(Effects* effects) {
   for (const auto& extension : options_.extensions) extension->OnReset();
   auto retired = std::make_shared<RetiredSlots>(&slots_);
-  if (parking_->IsShown(1)) parking_->Park(retired);
+  if (parking_->IsShown(1)) {
+    retired->KeepForSnapshot();
+    parking_->Park(retired);
+  }
   effects->retired_slots.push_back(std::move(retired));
   index_.Clear();
   births_.clear();
@@ -567,10 +597,13 @@ void TableState::Reset(Effects* effects) {
   leased_ = 0;
   sampler_->Clear();
   remover_->Clear();
-  episodes_ = {};
+  episodes_.Clear();
   free_head_ = 0;
   size_ = 0;
   referenced_bytes_ = 0;
+  slices_bytes_ = 0;
+  if (chunk_uses_) chunk_uses_->Clear();
+  held_bytes_ = 0;
   counts_.num_deleted_episodes = 0;
   counts_.num_unique_samples = 0;
   limiter_.Reset();
@@ -645,6 +678,7 @@ TableSettings TableState::Settings() const {
   settings.max_size = max_size_;
   settings.max_times_sampled = max_times_sampled_;
   settings.max_age_nanos = max_age_.count();
+  settings.max_bytes = max_bytes();
   settings.rate_limiter = limiter_.options();
   return settings;
 }

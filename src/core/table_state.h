@@ -20,7 +20,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "base/paged_array.h"
 #include "core/key_index.h"
@@ -88,6 +87,16 @@ class TableState {
   int32_t max_times_sampled() const { return max_times_sampled_; }
   Duration max_age() const { return max_age_; }
   int64_t referenced_bytes() const { return referenced_bytes_; }
+  // Returns 0 if there is no bound.
+  int64_t max_bytes() const { return has_max_bytes() ? max_bytes_ : 0; }
+  // Returns about how much memory the table takes besides chunks: slots, keys, selectors, and slices of items.
+  int64_t index_bytes() const {
+    return static_cast<int64_t>(slots_.size() * (sizeof(SlotRecord) + kSelectorBytesPerSlot)) +
+           index_.memory_bytes() + episodes_.memory_bytes() + slices_bytes_ +
+           (chunk_uses_ ? chunk_uses_->memory_bytes() : 0);
+  }
+  // Returns whether a snapshot keeps the data of items that are removed now.
+  bool parks_removed_items() const { return parking_->is_open(); }
   const RateLimiter& limiter() const { return limiter_; }
 
   // Returns an error if a selector rejects this priority. Any thread.
@@ -174,8 +183,8 @@ class TableState {
   void Reset(Effects* effects);
   // REQUIRES: options.Validate().ok().
   void SetRateLimiter(const RateLimiterOptions& options) { limiter_.set_options(options); }
-  // Sets limits in use. Afterwards the table may be larger than a new max_size, and have items beyond a new
-  // max_age: call AdvanceTo() and EvictExcess() until it has none. Items that are present get their age from
+  // Sets limits in use. Afterwards the table may be larger than a new max_size or max_bytes, and have items beyond a
+  // new max_age: call AdvanceTo() and EvictExcess() until it has none. Items that are present get their age from
   // the time at which they were inserted. REQUIRES: the changed options are valid.
   void Change(const TableChanges& changes, const ClockReading& now);
 
@@ -205,13 +214,14 @@ class TableState {
   }
   // Adds an item, not yet to the selectors. DATA_LOSS when it cannot be an item of this table.
   Status RestoreItem(SavedItem item);
-  // Called last: restores selectors, counters and extensions; evicts items beyond max_size. DATA_LOSS when
+  // Called last: restores selectors, counters and extensions; evicts items beyond max_size and max_bytes. DATA_LOSS when
   // state and items do not match: the table must not be used then.
   // `now`: needed by tables with max_age, which first remove what has reached it.
   Status FinishRestore(const SavedTableState& state, Effects* effects, const ClockReading& now = {});
 
  private:
   class HookContext;
+  static constexpr int64_t kNoMaxBytes = INT64_MAX;
   enum class Removal { kEvicted, kExpired, kDeleted, kAged, kShrunk };
   // When an item was inserted. The item may be gone: see IsPresent().
   struct Birth {
@@ -219,6 +229,12 @@ class TableState {
     uint64_t inserted = 0;  // operation number
     Slot slot = 0;
   };
+
+  bool has_max_bytes() const { return max_bytes_ != kNoMaxBytes; }
+  bool IsTooLarge() const { return size_ > max_size_ || held_bytes_ > max_bytes_; }
+  void SetMaxBytes(int64_t max_bytes);
+  // Counts another item that refers to the chunk. REQUIRES: has_max_bytes().
+  void HoldChunk(Chunk* chunk);
 
   TableState(TableOptions options, std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover);
 
@@ -250,9 +266,13 @@ class TableState {
   // number of samples of the batch that were drawn before.
   Status Plan(int64_t n, int64_t before, const BatchRules& rules, const Trajectory* first);
   std::vector<std::string> ColumnNames() const;
-  internal::Sample Record(const Selection& selection, bool rate_limited);
+  // Counts a sample and fills a new Sample with it.
+  void Record(const Selection& selection, bool rate_limited, internal::Sample* sample);
   // Counts a sample of the item.
-  void CountSampled(SlotRecord* record);
+  void CountSampled(SlotRecord* record) {
+    if (record->times_sampled == 0) ++counts_.num_unique_samples;
+    if (record->times_sampled < std::numeric_limits<int32_t>::max()) ++record->times_sampled;
+  }
 
   SelectorItem EntryOf(Slot slot) const {
     const SlotRecord& record = slots_[slot];
@@ -285,6 +305,7 @@ class TableState {
   int64_t max_size_;
   int32_t max_times_sampled_;
   Duration max_age_;
+  int64_t max_bytes_;  // kNoMaxBytes: none
 
   KeyIndex index_;
   PagedArray<SlotRecord> slots_;
@@ -292,8 +313,15 @@ class TableState {
   int64_t size_ = 0;
   uint64_t sequence_ = 0;  // number of the last operation that touched an item
 
-  absl::flat_hash_map<uint64_t, int64_t> episodes_;  // chunks of present items, by episode
+  KeyIndex episodes_;  // counts the chunks of present items, by episode
   int64_t referenced_bytes_ = 0;
+  int64_t slices_bytes_ = 0;  // of the trajectories
+  // With max_bytes only: counts the items of this table that refer to a chunk, by its address; and the bytes of these
+  // chunks.
+  std::optional<KeyIndex> chunk_uses_;
+  int64_t held_bytes_ = 0;
+  // Of both selectors together, about.
+  static constexpr size_t kSelectorBytesPerSlot = 24;
   TableCounts counts_;
 
   // With max_age only: all present items, oldest first, among others that were removed.

@@ -36,11 +36,26 @@ int PortOf(const std::string& address) {
   return port;
 }
 
+// Returns the bound on gRPC's buffers. It cancels calls if they need more, so it is far above what flow control allows.
+int64_t GrpcQuota(const ChunkStore::Options& store) {
+  constexpr int64_t kMin = int64_t{64} << 20;
+  return store.memory_limit ? std::max(*store.memory_limit / 4, kMin) : 0;
+}
+
 // Returns where writers of this process allocate payloads. On most systems shared memory has no huge pages, so that
 // reading random rows of it takes half as long again. It is used once a client in another process reads the rows.
 OnDemandSource* WriterSource() {
   static OnDemandSource source(ProcessSharedMemory());  // trivially destructible: chunks may outlive main()
   return &source;
+}
+
+Result<ChunkTierPtr> OpenStorage(ChunkTier::Options options, PayloadSource* source, FileSystem* fs) {
+  if (options.disk_limit == 0 && !options.path.empty()) {
+    REVERB_RETURN_IF_ERROR(fs->CreateDir(options.path, FileSystem::Parents::kCreateMissing));
+    REVERB_ASSIGN_OR_RETURN(const uint64_t free, fs->GetFreeSpace(options.path));
+    options.disk_limit = static_cast<int64_t>(free / 10 * 8);
+  }
+  return ChunkTier::Open(fs, options, source);
 }
 
 }  // namespace
@@ -51,7 +66,12 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
   std::unique_ptr<ServerImpl> server(new ServerImpl());
   // Clients on this host read the chunks in place.
   if (options.local) options.store.payload_source = ProcessSharedMemory();
-  server->store_ = std::make_shared<ChunkStore>(options.store, options.clock);
+  ChunkTierPtr tier;
+  if (options.storage) {
+    REVERB_ASSIGN_OR_RETURN(
+        tier, OpenStorage(*std::move(options.storage), options.store.payload_source, options.fs));
+  }
+  server->store_ = std::make_shared<ChunkStore>(options.store, options.clock, std::move(tier));
   const ConcurrentTable::Environment environment{.store = server->store_, .clock = options.clock};
   LoadedServer loaded;
   if (options.checkpoint) REVERB_RETURN_IF_ERROR(options.checkpoint->Validate());
@@ -130,6 +150,7 @@ Status ServerImpl::StartTransports(const Options& options, size_t max_streams) {
     REVERB_ASSIGN_OR_RETURN(grpc_, GrpcServer::Start({.address = *options.address,
                                                       .max_streams = max_streams,
                                                       .keepalive_timeout = options.keepalive_timeout,
+                                                      .memory_quota_bytes = GrpcQuota(options.store),
                                                       .tls = options.tls,
                                                       .gate = access_,
                                                       .traffic = traffic_},
@@ -195,6 +216,8 @@ void ServerImpl::Stop() {
   if (local_) local_->Stop(kStopGrace);
   if (grpc_) grpc_->Stop(kStopGrace);
   if (access_) access_->Stop();
+  // Clients in this process may keep the store.
+  if (store_->tier() != nullptr) store_->tier()->Shutdown();
 }
 
 Status ServerImpl::Reload() {

@@ -20,6 +20,7 @@
 #include "reverb/status.h"
 #include "reverb/table_options.h"
 #include "service/service.h"
+#include "storage/chunk_tier.h"
 #include "transport/grpc/grpc_server.h"
 #include "transport/local/local_server.h"
 #include "transport/traffic.h"
@@ -36,6 +37,8 @@ class ServerImpl {
     std::vector<TableOptions> tables;
     std::vector<RowTableOptions> row_tables = {};
     ChunkStore::Options store;
+    // Absent: all data is in memory. disk_limit 0: most of the free space.
+    std::optional<ChunkTier::Options> storage = {};
     std::optional<std::string> address;                    // host:port; absent: no gRPC
     Timeout keepalive_timeout = kDefaultKeepaliveTimeout;  // of gRPC's connections
     // The socket for clients on this host: at local_path or, if that is empty, where they look for a server of

@@ -1,10 +1,12 @@
 #include "service/sample_stream_session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <span>
 #include <utility>
 
+#include "core/fetch_samples.h"
 #include "tensor/prefetch.h"
 
 namespace reverb::internal {
@@ -33,12 +35,45 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
 namespace {
 
 // Prefetches what is encoded next.
-void FetchAhead(const std::vector<Sample>& items, size_t at, bool payloads) {
-  constexpr size_t kSlices = 24, kHeaders = 12, kPayload = 6, kHeaderBytes = 192, kPayloadLines = 8;
-  if (at + kSlices < items.size()) PrefetchSlices(items[at + kSlices].trajectory);
-  if (at + kHeaders < items.size()) PrefetchHeaders(items[at + kHeaders].trajectory, kHeaderBytes);
-  if (payloads && at + kPayload < items.size())
-    PrefetchPayload(items[at + kPayload].trajectory, kPayloadLines);
+class EncodePrefetcher {
+ public:
+  // `payloads`: they are copied.
+  explicit EncodePrefetcher(bool payloads) : payloads_(payloads) {}
+
+  void FetchAhead(const std::vector<Sample>& items, size_t at) {
+    constexpr size_t kSlices = 24, kHeaders = 12, kPayload = 6, kHeaderBytes = 192, kPayloadLines = 8;
+    if (at + kSlices < items.size()) PrefetchSlices(items[at + kSlices].trajectory);
+    // The chunks of items whose rows are known are not read.
+    if (at + kHeaders < items.size() && items[at + kHeaders].trajectory.row_layout() == 0) {
+      PrefetchHeaders(items[at + kHeaders].trajectory, kHeaderBytes);
+    }
+    if (!payloads_ || at + kPayload >= items.size()) return;
+    const Trajectory& trajectory = items[at + kPayload].trajectory;
+    if (trajectory.row_layout() == 0) return PrefetchPayload(trajectory, kPayloadLines);
+    if (trajectory.row_layout() != row_layout_) LearnSizes(trajectory);
+    for (size_t c = 0; c < bytes_.size(); ++c) {
+      PrefetchBytes(trajectory.rows()[c], std::min(bytes_[c], kPayloadLines * kCacheLine));
+    }
+  }
+
+ private:
+  void LearnSizes(const Trajectory& trajectory) {
+    row_layout_ = trajectory.row_layout();
+    bytes_.clear();
+    trajectory.ForEachSingleSlice([&](uint32_t /*column*/, const SliceView& slice, bool /*squeeze*/) {
+      bytes_.push_back(slice.length * slice.chunk->header().raw_row_bytes(slice.chunk_column));
+      return true;
+    });
+  }
+
+  const bool payloads_;
+  uint32_t row_layout_ = 0;
+  std::vector<uint64_t> bytes_;  // of the rows of each column of that layout
+};
+
+// Returns whether both consist of raw rows of the same sizes, so that their estimates are the same too.
+bool HaveSameRows(const Trajectory& a, const Trajectory& b) {
+  return a.row_layout() != 0 && a.row_layout() == b.row_layout();
 }
 
 // Returns the leases of samples of one request, all of which are leased or none.
@@ -152,6 +187,8 @@ bool SampleStreamSession::SendNext(SamplePeer* peer) {
   if (has_closed && !leases.empty()) table->Release(leases);
   mu_.Lock();
   unclaimed_bytes_ += sent.bytes - std::min(sent.bytes, early_credit_);
+  // OnWritten() may have been called already.
+  if (!sent.ready && !ready_ && !shares_memory_) reply_charge_.Set(static_cast<int64_t>(sent.bytes));
   ready_ |= sent.ready;
   if (has_closed && leases.empty()) CountUndelivered(table.get(), samples);
   return true;
@@ -190,11 +227,19 @@ int64_t SampleStreamSession::NextDraw() const {
   const BatchRules& rules = requests_.front().rules;
   const bool is_whole = rules.all_or_nothing || requests_.front().lease > Duration(0) ||
                         (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1);
+  if (service_->store().tier() != nullptr) [[unlikely]] {
+    if (HasEnough() || (!shares_memory_ && unclaimed_bytes_ >= window_bytes_)) return 0;
+    if (is_whole) return to_draw_;
+    int64_t fit = 4 * kFirstDraw;
+    if (bytes_per_sample_ > 0)
+      fit = static_cast<int64_t>(static_cast<double>(kTieredDrawBytes) / bytes_per_sample_);
+    return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kMaxTieredDraw));
+  }
   if (shares_memory_) {
     return drawn_.empty() ? std::min(to_draw_, is_whole ? to_draw_ : kMaxDraw) : 0;
   }
   // The next draw waits until the drawn samples were sent.
-  if (unclaimed_bytes_ >= window_bytes_ || HasEnough()) return 0;
+  if (unclaimed_bytes_ >= service_->WindowBytes(window_bytes_) || HasEnough()) return 0;
   if (is_whole) return to_draw_;
   int64_t fit = kFirstDraw;
   if (bytes_per_sample_ > 0) fit = static_cast<int64_t>(static_cast<double>(kReplyBytes) / bytes_per_sample_);
@@ -227,11 +272,13 @@ void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, in
   std::vector<Sample> items;
   if (timeout && *timeout <= Duration(0)) {
     Status status = table->Sample(count, /*allow_partial=*/true, {.timeout = timeout}, &items, order);
-    return TakeDrawn(*table, std::move(items), std::move(status));
+    FetchDrawn(table, std::move(items), std::move(status));
+    return;
   }
   ConcurrentTable::Attempt attempt = table->TrySample(count, &items, order);
   if (attempt.progress > 0 || !attempt.status.ok()) {
-    return TakeDrawn(*table, std::move(items), std::move(attempt.status));
+    FetchDrawn(table, std::move(items), std::move(attempt.status));
+    return;
   }
 
   uint64_t sequence = 0;
@@ -243,7 +290,7 @@ void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, in
   service_->OnWaitBegins();
   ConcurrentTable::Handle operation = table->SampleAsync(
       count, /*allow_partial=*/true, timeout,
-      [self = shared_from_this(), table](Operation& done) { self->OnDrawn(*table, done); }, order);
+      [self = shared_from_this(), table](Operation& done) { self->OnDrawn(table, done); }, order);
   bool cancel = false;
   {
     MutexLock lock(&mu_);
@@ -253,9 +300,31 @@ void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, in
   if (cancel) table->Cancel(operation);
 }
 
-void SampleStreamSession::OnDrawn(ConcurrentTable& table, Operation& done) {
-  TakeDrawn(table, std::move(done.own_samples), std::move(done.status));
-  Proceed();
+void SampleStreamSession::OnDrawn(const std::shared_ptr<ConcurrentTable>& table, Operation& done) {
+  if (FetchDrawn(table, std::move(done.own_samples), std::move(done.status))) Proceed();
+}
+
+bool SampleStreamSession::FetchDrawn(const std::shared_ptr<ConcurrentTable>& table, std::vector<Sample> items,
+                                     Status status) {
+  ChunkTier* const tier = service_->store().tier();
+  if (tier == nullptr || items.empty()) [[likely]] {
+    TakeDrawn(*table, std::move(items), std::move(status));
+    return true;
+  }
+  {
+    MutexLock lock(&mu_);
+    operation_.reset();  // does not wait for the table any more
+  }
+  // Set by the first of two: the samples are taken, and FetchSamples() has returned. The second one proceeds.
+  const auto is_first_done = std::make_shared<std::atomic<bool>>(false);
+  FetchSamples(tier, table, std::move(items),
+               [self = shared_from_this(), table, status, is_first_done](FetchedSamples fetched) {
+                 // Those whose data is lost are drawn again, unless the request has ended.
+                 self->TakeDrawn(*table, std::move(fetched.samples),
+                                 fetched.status.ok() ? status : std::move(fetched.status));
+                 if (is_first_done->exchange(true, std::memory_order_acq_rel)) self->Proceed();
+               });
+  return is_first_done->exchange(true, std::memory_order_acq_rel);
 }
 
 void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status) {
@@ -264,8 +333,14 @@ void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> 
   std::vector<SampleSize> sizes;
   if (!shares_memory_) {
     sizes.reserve(items.size());
+    EncodePrefetcher prefetcher(/*payloads=*/!sends_references_);
     for (size_t i = 0; i < items.size(); ++i) {
-      FetchAhead(items, i, !sends_references_);
+      prefetcher.FetchAhead(items, i);
+      if (i > 0 && HaveSameRows(items[i].trajectory, items[i - 1].trajectory)) {
+        sizes.push_back(sizes.back());
+        bytes += sizes.back().bytes;
+        continue;
+      }
       sizes.push_back(EstimateBytes(items[i].trajectory));
       if (Status fits = CheckDrawn(table, items[i], sizes.back()); !fits.ok()) [[unlikely]] {
         undelivered = GrantsOf(std::span(items).subspan(i));
@@ -277,6 +352,9 @@ void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> 
       }
       bytes += sizes.back().bytes;
     }
+  }
+  if (shares_memory_ && service_->store().tier() != nullptr) [[unlikely]] {
+    for (const Sample& item : items) bytes += EstimateBytes(item.trajectory).bytes;
   }
   mu_.Lock();
   drawing_ = false;
@@ -393,6 +471,7 @@ void SampleStreamSession::OnWritten() {
   {
     MutexLock lock(&mu_);
     ready_ = true;
+    reply_charge_.Set(0);
   }
   Proceed();
 }
@@ -436,6 +515,7 @@ void SampleStreamSession::OnGone() {
     if (undelivered.empty()) CountUndelivered(table_.get(), unsent.size());
     drawn_.clear();
     num_sent_ = 0;
+    reply_charge_.Set(0);
     has_closed = done_ || has_ended_;
   }
   if (operation) table->Cancel(operation);

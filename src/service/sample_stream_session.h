@@ -62,6 +62,9 @@ class SampleStreamSession final : public SampleSession,
   // Bounds a draw for a client of this process, which takes samples by reference.
   static constexpr int64_t kMaxDraw = 1 << 14;
   static constexpr int64_t kMaxWholeBatch = 1 << 20;
+  // With a disk tier, whose reads are faster together: the target size and the maximum number of samples of a draw.
+  static constexpr uint64_t kTieredDrawBytes = 16 << 20;
+  static constexpr int64_t kMaxTieredDraw = 1 << 12;
 
   // Performs the steps that are due: reads the next request, draws samples, sends them.
   void Proceed() EXCLUDES(mu_);
@@ -86,7 +89,11 @@ class SampleStreamSession final : public SampleSession,
   SampleReply TakeReply() REQUIRES(mu_);
   void Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count, std::optional<Duration> timeout,
             const BatchOrder& order) EXCLUDES(mu_);
-  void OnDrawn(ConcurrentTable& table, Operation& done) EXCLUDES(mu_);
+  void OnDrawn(const std::shared_ptr<ConcurrentTable>& table, Operation& done) EXCLUDES(mu_);
+  // Passes the samples on to TakeDrawn(), once their data is in memory. Returns whether that was done at once; otherwise
+  // a thread of the disk tier does it and proceeds.
+  bool FetchDrawn(const std::shared_ptr<ConcurrentTable>& table, std::vector<Sample> items, Status status)
+      EXCLUDES(mu_);
   void TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
   ClientIdentity Client() const {
     return {.name = client_name_, .address = address_, .session = std::to_string(stream_id_)};
@@ -115,6 +122,7 @@ class SampleStreamSession final : public SampleSession,
   uint64_t unclaimed_bytes_ GUARDED_BY(mu_) = 0;  // of replies that the client has not taken yet
   // Credit that came back for the reply being sent, whose bytes are counted only after Reply() returns.
   uint64_t early_credit_ GUARDED_BY(mu_) = 0;
+  MemoryCharge reply_charge_ GUARDED_BY(mu_) = {service_->memory(), MemoryPart::kReplies};  // being sent
 
   std::deque<SampleRequest> requests_ GUARDED_BY(mu_);  // the first is being served once table_ is set
   std::shared_ptr<ConcurrentTable> table_ GUARDED_BY(mu_);

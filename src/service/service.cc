@@ -65,8 +65,19 @@ Status ServiceLimits::Validate() const {
   return Status::Ok();
 }
 
+void ServiceLimits::FitInto(const MemoryBudget& budget) {
+  // Larger ones could not be received.
+  const auto max_transit = static_cast<uint64_t>(budget.max_transit());
+  max_item_bytes = std::min(max_item_bytes, max_transit);
+  wire.max_message_bytes = std::min(wire.max_message_bytes, max_transit);
+  // Writers that are disconnected leave room for the others.
+  max_disconnected_bytes = std::min(
+      max_disconnected_bytes, std::max<uint64_t>(static_cast<uint64_t>(budget.shares().transit) / 2, 1));
+}
+
 Result<std::shared_ptr<Service>> Service::Create(Options options) {
   REVERB_RETURN_IF_ERROR(options.limits.Validate());
+  options.limits.FitInto(options.store->budget());
   std::map<std::string, std::shared_ptr<ConcurrentTable>, std::less<>> tables;
   for (const std::shared_ptr<ConcurrentTable>& table : options.tables) {
     if (table->store() != options.store) {
@@ -183,6 +194,44 @@ std::vector<std::shared_ptr<ConcurrentTable>> Service::tables() const {
   return tables_;
 }
 
+namespace {
+
+// A stream's buffers and objects, about.
+constexpr int64_t kBytesPerStream = 16 << 10;
+constexpr uint64_t kMinTightWindowBytes = 256 << 10;
+
+// The client sends the data again later, unless it can never be received.
+Status NoRoomInTransit(const MemoryBudget& budget, int64_t bytes) {
+  const std::string of = std::to_string(budget.max_transit()) +
+                         " bytes for data in transit of the server's memory_limit of " +
+                         std::to_string(budget.limit().value_or(0));
+  if (bytes > budget.max_transit()) {
+    return Status::ResourceExhausted("its " + std::to_string(bytes) + " bytes exceed the " + of +
+                                     "; write shorter chunks, or raise memory_limit")
+        .WithDetail(Detail::kMemoryFull);
+  }
+  return Status::Unavailable("the server's memory is full: " + std::to_string(budget.transit()) +
+                             " bytes are in transit, and " + std::to_string(bytes) +
+                             " more do not fit into the " + of);
+}
+
+}  // namespace
+
+uint64_t Service::WindowBytes(uint64_t most) const {
+  // No stream gets more than an eighth of the share of data in transit.
+  const auto share = static_cast<uint64_t>(budget().shares().transit);
+  most = std::min(most, std::max(share / 8, kMinTightWindowBytes));
+  switch (budget().TransitLevel()) {
+    case MemoryLevel::kRoomy:
+      break;
+    case MemoryLevel::kTight:
+      return std::min(most, std::max(most / 8, kMinTightWindowBytes));
+    case MemoryLevel::kFull:
+      return std::min(most, kMinTightWindowBytes);
+  }
+  return most;
+}
+
 Welcome Service::MakeWelcome(uint64_t applied_through) const {
   return {.version = kMaxProtocolVersion,
           .server_life_id = life_id_,
@@ -190,7 +239,7 @@ Welcome Service::MakeWelcome(uint64_t applied_through) const {
           .applied_through = applied_through,
           .limits = {.max_message_bytes = options_.limits.wire.max_message_bytes,
                      .max_chunk_bytes = options_.limits.wire.max_chunk_bytes,
-                     .insert_window_bytes = options_.limits.insert_window_bytes,
+                     .insert_window_bytes = InsertWindowBytes(),
                      .max_item_bytes = options_.limits.max_item_bytes},
           .shard = options_.shard};
 }
@@ -212,6 +261,7 @@ Result<uint64_t> Service::EnterStream() {
     return Status::Unavailable("the server has " + std::to_string(streams_.size()) +
                                " streams open, which is its limit; close some, or raise max_streams");
   }
+  budget().Add(MemoryPart::kSessions, kBytesPerStream);
   return ++last_stream_id_;
 }
 
@@ -227,6 +277,7 @@ void Service::StreamGone(uint64_t stream_id) {
   if (found == streams_.end()) return;
   gone = std::move(found->second);
   streams_.erase(found);
+  budget().Add(MemoryPart::kSessions, -kBytesPerStream);
 }
 
 void Service::ForgetWriter(const Id128& id) {
@@ -328,6 +379,9 @@ Result<std::shared_ptr<SampleSession>> Service::DoOpenSample(const Hello& hello,
 }
 
 Result<ChunkRef> Service::AllocateChunk(const ChunkHeader& header, uint8_t** payload) {
+  const auto bytes = static_cast<int64_t>(PayloadSize(header));
+  if (!budget().HasRoomInTransit(bytes)) [[unlikely]]
+    return NoRoomInTransit(budget(), bytes);
   return options_.store->AddUninitialized(header, payload);
 }
 

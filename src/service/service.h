@@ -58,6 +58,8 @@ struct ServiceLimits {
   size_t max_remembered_writers = 100'000;
 
   Status Validate() const;
+  // Lowers limits on data in transit that the budget has no room for.
+  void FitInto(const MemoryBudget& budget);
 };
 
 // What a server knows of a writer without a session.
@@ -111,6 +113,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   const Id128& life_id() const override { return life_id_; }
   const WireLimits& wire_limits() const override { return options_.limits.wire; }
   PayloadSource* payload_source() const override { return options_.writer_source; }
+  MemoryBudget* memory() const override { return &options_.store->budget(); }
   Result<std::shared_ptr<InsertSession>> OpenInsert(const Hello& hello,
                                                     std::shared_ptr<InsertPeer> peer) override;
   Result<std::shared_ptr<SampleSession>> OpenSample(const Hello& hello,
@@ -125,6 +128,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   Status RemoveTable(std::string_view table) override;
   Status ChangeTable(const ChangeTableRequest& request) override;
   Result<InspectReply> Inspect(const InspectRequest& request) override;
+  bool inspect_may_block() const override { return options_.store->tier() != nullptr; }
   Result<std::string> Checkpoint() override;
   std::shared_ptr<PendingCall> StartRows(RowsRequest request, const RowsDone& done) override;
 
@@ -149,6 +153,11 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   const ServiceLimits& limits() const { return options_.limits; }
   Clock* clock() const { return options_.clock; }
   ChunkStore& store() { return *options_.store; }
+  MemoryBudget& budget() const { return options_.store->budget(); }
+  // Returns how many bytes of a writer may wait for their tables, and how many of a sampler may be on their way: less
+  // while data in transit takes much of the memory. A stream of which nothing waits can always send a message.
+  uint64_t InsertWindowBytes() const { return WindowBytes(options_.limits.insert_window_bytes); }
+  uint64_t WindowBytes(uint64_t most) const;
   // Returns NOT_FOUND, with the names of all tables, if there is none of that name.
   Result<std::shared_ptr<ConcurrentTable>> FindTable(std::string_view name) const EXCLUDES(tables_mu_);
   RowService& rows() { return rows_; }

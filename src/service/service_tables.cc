@@ -3,6 +3,7 @@
 #include <functional>
 #include <utility>
 
+#include "core/fetch_samples.h"
 #include "service/sample_stream_session.h"
 #include "service/service.h"
 #include "service/service_change.h"
@@ -40,6 +41,9 @@ std::string SettingsDifference(const TableSettings& present, const TableSettings
   if (present.max_age_nanos != wanted.max_age_nanos) {
     return differ("max_age", nanos(present.max_age_nanos), nanos(wanted.max_age_nanos));
   }
+  if (present.max_bytes != wanted.max_bytes) {
+    return differ("max_bytes", std::to_string(present.max_bytes), std::to_string(wanted.max_bytes));
+  }
   if (present.rate_limiter != wanted.rate_limiter) {
     return differ("the rate limiter", "(" + present.rate_limiter.ToString() + ")",
                   "(" + wanted.rate_limiter.ToString() + ")");
@@ -52,6 +56,7 @@ TableSettings AsCreated(TableSettings settings, const TableOptions& created) {
   settings.max_size = created.max_size;
   settings.max_times_sampled = created.max_times_sampled;
   settings.max_age_nanos = created.max_age.count();
+  settings.max_bytes = created.max_bytes;
   settings.rate_limiter = created.rate_limiter;
   return settings;
 }
@@ -72,6 +77,30 @@ Result<ServerInfo> Service::Info() {
   info.live_bytes = stats.live_bytes;
   info.stored_bytes = stats.stored_bytes;
   info.max_bytes = options_.store->options().max_bytes;
+  const MemoryBudget::Usage memory = options_.store->budget().usage();
+  info.memory = {
+      .limit = options_.store->budget().limit(),
+      .used = memory.total(),
+      .stored = memory.stored,
+      .parked = memory.parked,
+      .waiting = memory.waiting,
+      .in_transit = std::max<int64_t>(0, memory.chunks - memory.stored - memory.parked - memory.waiting),
+      .receiving = memory.receiving,
+      .replies = memory.replies,
+      .index = memory.index,
+      .sessions = memory.sessions};
+  if (const ChunkTier* const tier = options_.store->tier(); tier != nullptr) {
+    const ChunkTier::Stats storage = tier->stats();
+    info.storage_memory_bytes = storage.memory_bytes;
+    info.storage_memory_limit = tier->options().memory_limit;
+    info.storage_disk_bytes = storage.disk_bytes;
+    info.storage_file_bytes = storage.file_bytes;
+    info.storage_disk_limit = tier->options().disk_limit;
+    info.storage_written_bytes = storage.written_bytes;
+    info.storage_read_bytes = storage.read_bytes;
+    info.storage_lost_chunks = storage.lost_chunks;
+    info.storage_error = storage.error;
+  }
   info.now_nanos = options_.clock->WallNanos();
   info.started_nanos = started_nanos_;
   info.waiters = Waiters(info.tables);
@@ -235,6 +264,11 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
     } else if (is_last) {
       reply.next_cursor = 0;
       is_full = true;
+    }
+    if (ChunkTier* const tier = store().tier(); tier != nullptr) {
+      FetchedSamples fetched = FetchSamplesAndWait(tier, table, std::move(items));
+      REVERB_RETURN_IF_ERROR(fetched.status);
+      items = std::move(fetched.samples);
     }
     for (Sample& item : items) {
       item.table_size = size;

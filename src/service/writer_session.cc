@@ -340,6 +340,7 @@ std::optional<WriterProgress> WriterSession::Progress() const {
 }
 
 void WriterSession::CountDisconnectedBytes() {
+  waiting_charge_.Set(WaitingBytes());
   const int64_t bytes = is_disconnected_ ? WaitingBytes() : 0;
   if (bytes == counted_disconnected_bytes_) return;
   service_->AddDisconnectedBytes(bytes - counted_disconnected_bytes_);
@@ -502,7 +503,7 @@ uint64_t WriterSession::ConfirmedThrough() const {
 
 bool WriterSession::HasRoom() const {
   return waiting_items_ < service_->limits().max_waiting_items &&
-         static_cast<uint64_t>(WaitingBytes()) < service_->limits().insert_window_bytes &&
+         static_cast<uint64_t>(WaitingBytes()) < service_->InsertWindowBytes() &&
          unreported_.size() < kMaxRejections;
 }
 

@@ -115,7 +115,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   // Count the memory of items that could not be inserted at once, each chunk once.
   void CountWaiting(WaitingItem* item) REQUIRES(mu_);
   void DropWaiting(WaitingItem* item) REQUIRES(mu_);
-  // Reports the pending bytes to the service while the writer is disconnected. Called when either changes.
+  // Charges the pending bytes, and reports them to the service while the writer is disconnected. Called when either
+  // changes.
   void CountDisconnectedBytes() REQUIRES(mu_);
   // Completes DropPending() if no operation is in progress. The caller destroys the result without the lock.
   std::vector<std::deque<WaitingItem>> FinishDropping() REQUIRES(mu_);
@@ -175,6 +176,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   bool dropping_ GUARDED_BY(mu_) = false;  // DropPending() is not complete
   bool is_disconnected_ GUARDED_BY(mu_) = true;
   int64_t counted_disconnected_bytes_ GUARDED_BY(mu_) = 0;  // as reported to the service
+  MemoryCharge waiting_charge_ GUARDED_BY(mu_) = {service_->memory(), MemoryPart::kWaiting};
 
   // --- The attached stream, or the last one ---
   std::string client_name_ GUARDED_BY(mu_);

@@ -427,5 +427,48 @@ TEST_F(WriterSessionTest, ManyRejectionsAreSentInSeveralReplies) {
   session->OnGone();
 }
 
+TEST_F(WriterSessionTest, TheWindowShrinksWhileTransitTakesMuchMemory) {
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{64} << 20}, &clock_);
+  Create({{.name = "t"}});
+  // An eighth of the share of data in transit.
+  constexpr uint64_t kMost = 1 << 20;
+  EXPECT_EQ(service_->InsertWindowBytes(), kMost);
+  EXPECT_EQ(service_->WindowBytes(1000), 1000u);
+  MemoryCharge replies(&store_->budget(), MemoryPart::kReplies, 5 << 20);
+  EXPECT_EQ(service_->InsertWindowBytes(), 256u << 10);
+  EXPECT_EQ(service_->WindowBytes(1000), 1000u);
+  replies.Set(9 << 20);
+  EXPECT_EQ(service_->InsertWindowBytes(), 256u << 10);
+  replies.Set(0);
+  EXPECT_EQ(service_->InsertWindowBytes(), kMost);
+}
+
+TEST_F(WriterSessionTest, ChunksThatDoNotFitIntoTransitAreRefused) {
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{64} << 20}, &clock_);
+  Create({{.name = "t"}});
+  const int64_t most = store_->budget().max_transit();
+  EXPECT_EQ(most, 12 << 20);
+  EXPECT_EQ(service_->limits().max_item_bytes, static_cast<uint64_t>(most));
+  EXPECT_EQ(service_->limits().wire.max_message_bytes, static_cast<uint64_t>(most));
+  EXPECT_EQ(service_->limits().max_disconnected_bytes, 4u << 20);
+  const auto allocate = [&](int64_t bytes) {
+    ColumnEncoder encoder(DType::kUint8, {static_cast<uint32_t>(bytes)}, CodecPolicy::kNone);
+    std::vector<uint8_t> encoded;
+    ChunkHeader header{.rows = 1};
+    header.columns.push_back(
+        encoder.Encode(std::vector<uint8_t>(static_cast<size_t>(bytes)), 1, &encoded).value());
+    uint8_t* payload = nullptr;
+    return service_->AllocateChunk(header, &payload);
+  };
+  EXPECT_THAT(allocate(most + 1).status(), StatusIs(StatusCode::kResourceExhausted, Detail::kMemoryFull));
+  {
+    const Result<ChunkRef> first = allocate(most / 4 * 3);
+    EXPECT_OK(first.status());
+    EXPECT_THAT(allocate(most / 2).status(),
+                StatusIs(StatusCode::kUnavailable, HasSubstr("the server's memory is full")));
+  }
+  EXPECT_OK(allocate(most / 2).status());
+}
+
 }  // namespace
 }  // namespace reverb::internal

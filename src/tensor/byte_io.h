@@ -61,6 +61,12 @@ int DecodeVarint(NextByte&& next, uint64_t* value) {
   return -1;
 }
 
+inline void PutFixed32(std::string* out, uint32_t value) {
+  char bytes[sizeof value];
+  std::memcpy(bytes, &value, sizeof value);
+  out->append(bytes, sizeof value);
+}
+
 inline void PutFixed64(std::string* out, uint64_t value) {
   char bytes[sizeof value];
   std::memcpy(bytes, &value, sizeof value);

@@ -1,5 +1,6 @@
 #include "tensor/chunk.h"
 
+#include <cassert>
 #include <cstring>
 #include <new>
 #include <string>
@@ -10,7 +11,7 @@ namespace reverb::internal {
 
 namespace {
 
-constexpr size_t kMaxTailOffset = (size_t{1} << 30) - 1;  // limited by the bit field
+constexpr size_t kMaxTailOffset = (size_t{1} << 29) - 1;  // limited by the bit field
 
 }  // namespace
 
@@ -86,7 +87,45 @@ Result<ChunkRef> Chunk::Scattered(uint64_t id, const ChunkHeader& header,
   return chunk;
 }
 
+Result<ChunkRef> Chunk::AllocateLike(const Chunk& like, size_t tail_bytes) {
+  // The tail follows the header of the other chunk without a gap, whatever is in it.
+  const size_t tail_offset = like.tail_offset_;
+  void* const memory = ProcessPayloadMemory()->Allocate(tail_offset + tail_bytes);
+  if (memory == nullptr) {
+    return Status::ResourceExhausted("no memory for a chunk of " + std::to_string(like.payload_size_) +
+                                     " bytes");
+  }
+  Chunk* const chunk = new (memory) Chunk();
+  chunk->id_ = like.id_;
+  chunk->tail_offset_ = static_cast<uint32_t>(tail_offset);
+  chunk->payload_size_ = like.payload_size_;
+  std::memcpy(reinterpret_cast<uint8_t*>(chunk + 1), reinterpret_cast<const uint8_t*>(&like + 1),
+              tail_offset - sizeof(Chunk));
+  return ChunkRef::Adopt(chunk);
+}
+
+Result<ChunkRef> Chunk::WithPayload(const Chunk& like, Buffer payload) {
+  assert(payload.size() == like.payload_size_);
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, AllocateLike(like, sizeof(Buffer)));
+  new (chunk->tail()) Buffer(std::move(payload));
+  chunk->place_ = Place::kBuffer;
+  return chunk;
+}
+
+Result<ChunkRef> Chunk::Tiered(ChunkRef resident, PayloadTier* tier) {
+  assert(!resident->is_tiered());
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, AllocateLike(*resident, sizeof(TieredState)));
+  new (chunk->tail()) TieredState{.tier = tier, .resident = resident.Release()};
+  chunk->place_ = Place::kTiered;
+  return chunk;
+}
+
 const uint8_t* Chunk::ExternalPayload() const {
+  if (place_ == Place::kTiered) {
+    const Chunk* const resident = reinterpret_cast<const TieredState*>(tail())->resident;
+    assert(resident != nullptr);
+    return resident->payload().data();
+  }
   if (place_ == Place::kScattered) return scattered().Contiguous().data();
   return reinterpret_cast<const Buffer*>(tail())->data();
 }
@@ -94,7 +133,7 @@ const uint8_t* Chunk::ExternalPayload() const {
 ChunkLedger* Chunk::AttachLedger(ChunkLedger* ledger) {
   ChunkLedger* present = nullptr;
   if (!ledger_.compare_exchange_strong(present, ledger, std::memory_order_acq_rel)) return present;
-  ledger->CountNew(bytes());
+  ledger->CountNew(own_bytes());
   return ledger;
 }
 
@@ -113,7 +152,7 @@ Buffer ShareBytes(ChunkRef chunk, std::span<const uint8_t> bytes) {
 
 void Chunk::Destroy() {
   ChunkLedger* const ledger = ledger_.load(std::memory_order_acquire);
-  const int64_t size = bytes();
+  const int64_t size = own_bytes();
   size_t allocated = tail_offset_;
   switch (place_) {
     case Place::kInline:
@@ -130,6 +169,10 @@ void Chunk::Destroy() {
     case Place::kSourced:
       allocated += sizeof(Sourced);
       sourced().source->Free(sourced().data, payload_size_);
+      break;
+    case Place::kTiered:
+      allocated += sizeof(TieredState);
+      tiered().tier->OnDestroyed(this);
       break;
   }
   this->~Chunk();

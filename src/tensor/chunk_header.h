@@ -94,6 +94,10 @@ class PackedChunkHeader {
     }
     return view;
   }
+  DType dtype(uint32_t i) const { return static_cast<DType>(columns()[i].kind & kDTypeMask); }
+  std::span<const uint32_t> row_shape(uint32_t i) const {
+    return {dims() + columns()[i].first_dim, columns()[i].rank};
+  }
   // Returns the bytes of a row, which are contiguous in the payload, if the column is stored raw; 0 if it is not, and
   // for strings. Takes a fraction of the time of column().
   uint64_t raw_row_bytes(uint32_t i) const {

@@ -1,6 +1,7 @@
 #include "tensor/trajectory.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <new>
 #include <string>
@@ -8,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "tensor/column.h"
+#include "tensor/row_layout.h"
 
 namespace reverb::internal {
 namespace {
@@ -68,7 +70,24 @@ Result<Trajectory> Trajectory::Single(ChunkRef chunk, uint32_t offset, uint32_t 
                                      .length = length | (squeeze ? kSqueezeBit : 0)});
 }
 
-Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
+uint32_t Trajectory::RowLayoutOf(std::span<const ColumnSpec> columns) {
+  if (columns.size() > kMaxRowLayoutColumns) return 0;
+  std::array<RowLayoutColumn, kMaxRowLayoutColumns> layout;
+  for (size_t c = 0; c < columns.size(); ++c) {
+    if (columns[c].slices.size() != 1) return 0;
+    const SliceSpec& slice = columns[c].slices[0];
+    if (slice.chunk->fixed_payload() == nullptr) return 0;
+    const PackedChunkHeader header = slice.chunk->header();
+    if (header.raw_row_bytes(slice.chunk_column) == 0) return 0;
+    layout[c] = {.dtype = header.dtype(slice.chunk_column),
+                 .squeeze = columns[c].squeeze,
+                 .length = slice.length,
+                 .row_shape = header.row_shape(slice.chunk_column)};
+  }
+  return RowLayoutNumber(std::span(layout).first(columns.size()));
+}
+
+Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns, bool with_rows) {
   if (columns.empty()) return Status::InvalidArgument("item trajectory must not be empty: it has no column");
   if (columns.size() == 1 && columns[0].slices.size() == 1 && columns[0].slices[0].chunk_column == 0) {
     const SliceSpec& slice = columns[0].slices[0];
@@ -126,15 +145,24 @@ Result<Trajectory> Trajectory::Create(std::span<const ColumnSpec> columns) {
     }
   }
 
-  const size_t bytes = sizeof(Block) + chunks.size() * sizeof(Chunk*) + num_slices * sizeof(SliceEntry) +
-                       columns.size() * sizeof(ColumnEntry);
+  const uint32_t row_layout = with_rows ? RowLayoutOf(columns) : 0;
+  const size_t num_rows = row_layout != 0 ? columns.size() : 0;
+  const size_t bytes = sizeof(Block) + (num_rows + chunks.size()) * sizeof(void*) +
+                       num_slices * sizeof(SliceEntry) + columns.size() * sizeof(ColumnEntry);
   void* memory = ::operator new(bytes, std::nothrow);
   if (memory == nullptr)
     return Status::ResourceExhausted("no memory for a trajectory of " + std::to_string(bytes) + " bytes");
   Block* block = new (memory) Block();
+  block->row_layout = row_layout;
   block->num_columns = static_cast<uint32_t>(columns.size());
   block->num_slices = static_cast<uint32_t>(num_slices);
   block->num_chunks = static_cast<uint32_t>(chunks.size());
+  for (size_t c = 0; c < num_rows; ++c) {
+    const SliceSpec& slice = columns[c].slices[0];
+    const PackedChunkHeader header = slice.chunk->header();
+    block->rows()[c] = slice.chunk->fixed_payload() + header.column_payload_offset(slice.chunk_column) +
+                       slice.offset * header.raw_row_bytes(slice.chunk_column);
+  }
   for (size_t i = 0; i < chunks.size(); ++i) {
     chunks[i]->Ref();
     block->chunks()[i] = chunks[i];
@@ -164,7 +192,25 @@ Result<Trajectory> Trajectory::CreateSeries(std::span<const ColumnSpec> columns,
           " on are not all in the chunk, which has " + std::to_string(rows) + " rows");
     }
   }
-  return Create(columns);
+  return Create(columns, /*with_rows=*/false);
+}
+
+Result<Trajectory> Trajectory::CopyBlock() const {
+  Block* const from = block(handle_);
+  // Other chunks have their rows elsewhere.
+  const size_t bytes = static_cast<size_t>(memory_bytes()) - from->num_rows() * sizeof(void*);
+  void* const memory = ::operator new(bytes, std::nothrow);
+  if (memory == nullptr)
+    return Status::ResourceExhausted("no memory for a trajectory of " + std::to_string(bytes) + " bytes");
+  Block* const to = new (memory) Block();
+  to->num_columns = from->num_columns;
+  to->num_slices = from->num_slices;
+  to->num_chunks = from->num_chunks;
+  std::copy_n(from->slices(), from->num_slices, to->slices());
+  std::copy_n(from->columns(), from->num_columns, to->columns());
+  TrajectoryHandle handle = handle_;
+  handle.bits = reinterpret_cast<uintptr_t>(to) | 1;
+  return Trajectory(handle);
 }
 
 void Trajectory::DestroyBlock(Block* block) {

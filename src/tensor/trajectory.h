@@ -5,6 +5,9 @@
 // shared, immutable block. In both cases copying costs one atomic increment, and the trajectory keeps its
 // chunks alive.
 //
+// If each column is a single slice of raw rows, the block also has the addresses of the rows and the number of their
+// layout (row_layout.h): batches of such items are gathered without reading the chunks, which are scattered in memory.
+//
 // A series consists of many trajectories with the same columns, whose rows follow each other in the same
 // chunks, like a batch received from a server: they share the block, and the handle contains the index in the
 // series.
@@ -70,7 +73,7 @@ class Trajectory {
   ~Trajectory() { Unref(handle_); }
 
   // Both check every slice against its chunk, so every trajectory is readable.
-  static Result<Trajectory> Create(std::span<const ColumnSpec> columns);
+  static Result<Trajectory> Create(std::span<const ColumnSpec> columns) { return Create(columns, true); }
   static Result<Trajectory> Single(ChunkRef chunk, uint32_t offset, uint32_t length, bool squeeze = false);
   // Creates the first of `count` consecutive trajectories with one slice per column: the next one has the
   // rows after those of the first, and so on. Checks all of them.
@@ -87,6 +90,26 @@ class Trajectory {
     const uint32_t step = IsBlock(handle_) ? 1 : handle_.length & ~kSqueezeBit;
     return handle_.bits == other.handle_.bits && handle_.bits != 0 &&
            handle_.length == other.handle_.length && handle_.offset == other.handle_.offset + step;
+  }
+
+  // Returns the same rows of other chunks: replace(chunk) returns the one for each distinct chunk, with the same
+  // header. RESOURCE_EXHAUSTED if there is no memory.
+  template <typename F>
+  Result<Trajectory> WithChunks(F&& replace) const {
+    if (empty()) return Trajectory();
+    if (!IsBlock(handle_)) {
+      ChunkRef chunk = replace(reinterpret_cast<Chunk*>(handle_.bits));
+      TrajectoryHandle handle = handle_;
+      handle.bits = reinterpret_cast<uintptr_t>(chunk.Release());
+      return Trajectory(handle);
+    }
+    REVERB_ASSIGN_OR_RETURN(Trajectory copy, CopyBlock());
+    Block* const from = block(handle_);
+    Block* const to = block(copy.handle_);
+    for (uint32_t i = 0; i < from->num_chunks; ++i) {
+      to->chunks()[i] = replace(from->chunks()[i]).Release();
+    }
+    return copy;
   }
 
   // Raw handles: Adopt() takes over a reference, Share() adds one, Release() gives one up.
@@ -163,6 +186,14 @@ class Trajectory {
                       .length = entry.length});
     }
   }
+  // Returns the number of the layout of the rows; 0 if rows() must not be called: for columns of several slices, rows that
+  // are not raw, payloads that are not in memory of the chunk itself, series, and trajectories without a block.
+  uint32_t row_layout() const { return IsBlock(handle_) ? block(handle_)->row_layout : 0; }
+  // Returns where the rows of each column start. REQUIRES: row_layout() != 0.
+  std::span<const uint8_t* const> rows() const {
+    Block* const b = block(handle_);
+    return {b->rows(), b->num_columns};
+  }
   // Returns the number of rows in all slices of a column.
   int64_t length(uint32_t column) const;
 
@@ -177,10 +208,11 @@ class Trajectory {
   // Strings count with the blocks that they are in.
   uint64_t DecodedBytes(uint64_t limit) const;
   // Returns the memory of the slices, without the handle and the chunks.
-  int64_t memory_bytes() const {
-    if (!IsBlock(handle_)) return 0;
-    const Block& b = *block(handle_);
-    return static_cast<int64_t>(sizeof(Block) + b.num_chunks * sizeof(void*) +
+  int64_t memory_bytes() const { return MemoryBytes(handle_); }
+  static int64_t MemoryBytes(const TrajectoryHandle& handle) {
+    if (!IsBlock(handle)) return 0;
+    const Block& b = *block(handle);
+    return static_cast<int64_t>(sizeof(Block) + (b.num_rows() + b.num_chunks) * sizeof(void*) +
                                 b.num_slices * sizeof(SliceEntry) + b.num_columns * sizeof(ColumnEntry));
   }
 
@@ -217,13 +249,17 @@ class Trajectory {
     uint32_t end_slice : 31;
     uint32_t squeeze : 1;
   };
-  // Followed by Chunk*[num_chunks], SliceEntry[num_slices], ColumnEntry[num_columns].
-  struct Block {
+  // Followed by the rows of each column (uint8_t*[num_columns], only with a row_layout), Chunk*[num_chunks],
+  // SliceEntry[num_slices], ColumnEntry[num_columns]. Gathering a batch reads only the beginning.
+  struct alignas(void*) Block {
     std::atomic<uint32_t> refs{1};
+    uint32_t row_layout = 0;
     uint32_t num_columns = 0;
     uint32_t num_slices = 0;
     uint32_t num_chunks = 0;
-    Chunk** chunks() { return reinterpret_cast<Chunk**>(this + 1); }
+    size_t num_rows() const { return row_layout != 0 ? num_columns : 0; }
+    const uint8_t** rows() { return reinterpret_cast<const uint8_t**>(this + 1); }
+    Chunk** chunks() { return reinterpret_cast<Chunk**>(this + 1) + num_rows(); }
     SliceEntry* slices() { return reinterpret_cast<SliceEntry*>(chunks() + num_chunks); }
     ColumnEntry* columns() { return reinterpret_cast<ColumnEntry*>(slices() + num_slices); }
     uint32_t first_slice(uint32_t column) { return column == 0 ? 0 : columns()[column - 1].end_slice; }
@@ -249,6 +285,13 @@ class Trajectory {
     }
   }
   static void DestroyBlock(Block* block);
+  // Returns a copy with a block of its own and without a row_layout, whose chunks the caller must set.
+  // REQUIRES: IsBlock(handle_).
+  Result<Trajectory> CopyBlock() const;
+  // `with_rows`: the block has a row_layout if possible.
+  static Result<Trajectory> Create(std::span<const ColumnSpec> columns, bool with_rows);
+  // Returns the number of the layout of the rows; 0 if they have none.
+  static uint32_t RowLayoutOf(std::span<const ColumnSpec> columns);
 
   TrajectoryHandle handle_;
 };

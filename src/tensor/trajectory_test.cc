@@ -47,7 +47,7 @@ class CountingStore final : public ChunkLedger {
   Stats stats() const { return {live_}; }
 
   void CountNew(int64_t) override { ++live_; }
-  void CountStored(int64_t) override {}
+  void CountStored(Chunk*, int64_t) override {}
   void CountDestroyed(int64_t) override { --live_; }
 
  private:
@@ -520,6 +520,87 @@ TEST_F(TrajectoryTest, ASeriesMustFitIntoItsChunks) {
               refused("has 2 slices"));
   EXPECT_THAT(Trajectory::CreateSeries({{{.slices = {{ChunkRef(), 0, 0, 1}}}}}, 1), refused("has 0 rows"));
   EXPECT_THAT(Trajectory::CreateSeries({}, 1), refused("it has no column"));
+}
+
+TEST_F(TrajectoryTest, RowsOfSingleRawSlicesAreKnown) {
+  const ChunkRef a = MakeWideChunk(0, 10), b = MakeWideChunk(100, 10);
+  const auto create = [](std::vector<ColumnSpec> columns) { return Trajectory::Create(columns).value(); };
+  const Trajectory item = create(
+      {{.slices = {{a, 0, 3, 2}}}, {.slices = {{b, 1, 7, 1}}, .squeeze = true}, {.slices = {{b, 0, 9, 1}}}});
+  ASSERT_NE(item.row_layout(), 0u);
+  ASSERT_EQ(item.rows().size(), 3u);
+  for (uint32_t c = 0; c < 3; ++c) {
+    std::vector<uint8_t> read(static_cast<size_t>(item.length(c)) * 8);
+    ASSERT_OK(item.Read(c, read));
+    EXPECT_THAT(std::span(item.rows()[c], read.size()), ElementsAreArray(read)) << c;
+  }
+  // The rest of the block is where it is expected.
+  EXPECT_THAT(ChunksOf(item), ElementsAre(a.get(), b.get()));
+  EXPECT_THAT(ReadNumbers(item, 0), ElementsAre(3, 4));
+  EXPECT_THAT(ReadNumbers(item, 2), ElementsAre(109));
+  EXPECT_TRUE(item.squeeze(1));
+  EXPECT_FALSE(item.squeeze(2));
+
+  // Other rows of other chunks have the same layout.
+  EXPECT_EQ(create({{.slices = {{b, 0, 0, 2}}},
+                    {.slices = {{a, 1, 0, 1}}, .squeeze = true},
+                    {.slices = {{a, 0, 1, 1}}}})
+                .row_layout(),
+            item.row_layout());
+  // Another length, another column, one that is not squeezed.
+  const Trajectory two = create({{.slices = {{a, 0, 3, 1}}}, {.slices = {{a, 1, 3, 1}}}});
+  for (const Trajectory& other :
+       {create({{.slices = {{a, 0, 3, 2}}}, {.slices = {{a, 1, 3, 1}}}}),
+        create({{.slices = {{a, 1, 3, 1}}}, {.slices = {{a, 0, 3, 1}}}}),
+        create({{.slices = {{a, 0, 3, 1}}, .squeeze = true}, {.slices = {{a, 1, 3, 1}}}})}) {
+    EXPECT_NE(other.row_layout(), 0u);
+    EXPECT_NE(other.row_layout(), two.row_layout());
+  }
+}
+
+TEST_F(TrajectoryTest, ReplacedChunksHaveTheirRowsElsewhere) {
+  const ChunkRef a = MakeWideChunk(0, 10), b = MakeWideChunk(100, 10);
+  const std::vector<ColumnSpec> columns = {{.slices = {{a, 0, 3, 2}}},
+                                           {.slices = {{a, 1, 3, 1}}, .squeeze = true}};
+  const Trajectory item = Trajectory::Create(columns).value();
+  ASSERT_NE(item.row_layout(), 0u);
+  const Trajectory replaced = item.WithChunks([&](const Chunk*) { return b; }).value();
+  EXPECT_EQ(replaced.row_layout(), 0u);
+  EXPECT_LT(replaced.memory_bytes(), item.memory_bytes());
+  EXPECT_THAT(ChunksOf(replaced), ElementsAre(b.get()));
+  EXPECT_THAT(ReadNumbers(replaced, 0), ElementsAre(103, 104));
+  EXPECT_TRUE(replaced.squeeze(1));
+  EXPECT_THAT(ReadNumbers(item, 0), ElementsAre(3, 4)) << "is unchanged";
+}
+
+TEST_F(TrajectoryTest, RowsOfOtherTrajectoriesAreNotKnown) {
+  const ChunkRef a = MakeWideChunk(0, 10);
+  const auto layout_of = [](std::vector<ColumnSpec> columns) {
+    return Trajectory::Create(columns).value().row_layout();
+  };
+  EXPECT_EQ(Trajectory().row_layout(), 0u);
+  EXPECT_EQ(layout_of({{.slices = {{a, 0, 0, 1}}}}), 0u) << "without a block";
+  EXPECT_EQ(layout_of({{.slices = {{a, 0, 0, 1}, {a, 0, 5, 1}}}, {.slices = {{a, 1, 0, 1}}}}), 0u)
+      << "two slices";
+  EXPECT_EQ(layout_of({{.slices = {{a, 0, 0, 1}}}, {.slices = {{a, 2, 0, 1}}}}), 0u) << "strings";
+  // Rows of a series are not those of its first element.
+  const std::vector<ColumnSpec> columns = {{.slices = {{a, 0, 0, 1}}}, {.slices = {{a, 1, 0, 1}}}};
+  EXPECT_NE(layout_of(columns), 0u);
+  EXPECT_EQ(Trajectory::CreateSeries(columns, 4).value().InSeries(2).row_layout(), 0u);
+  // Compressed rows.
+  std::vector<uint8_t> payload;
+  ChunkHeader header{.last_step = 999, .rows = 1000};
+  header.columns.push_back(ColumnEncoder(DType::kInt64, {}, CodecPolicy::kLz4)
+                               .Encode(std::vector<uint8_t>(8000), 1000, &payload)
+                               .value());
+  const ChunkRef compressed = store_.Add(header, payload).value();
+  EXPECT_EQ(layout_of({{.slices = {{a, 0, 0, 1}}}, {.slices = {{compressed, 0, 0, 1}}}}), 0u);
+  // A payload that is not in memory of the chunk: its owner may lose it.
+  const ChunkRef external = Chunk::External(7, a->header().Unpack(), Buffer::CopyOf(a->payload())).value();
+  EXPECT_EQ(layout_of({{.slices = {{external, 0, 0, 1}}}, {.slices = {{external, 1, 0, 1}}}}), 0u);
+  // Too many columns.
+  EXPECT_NE(layout_of(std::vector<ColumnSpec>(16, columns[0])), 0u);
+  EXPECT_EQ(layout_of(std::vector<ColumnSpec>(17, columns[0])), 0u);
 }
 
 TEST_F(TrajectoryTest, ScatteredBytesReadLikeContiguousBytes) {

@@ -208,7 +208,8 @@ inline constexpr auto kFields<internal::ChangeTableRequest> = FieldList("ChangeT
     Field("max_size", 2, &internal::ChangeTableRequest::changes, &TableChanges::max_size),
     Field("max_times_sampled", 3, &internal::ChangeTableRequest::changes, &TableChanges::max_times_sampled),
     Field("max_age_nanos", 4, &internal::ChangeTableRequest::changes, &TableChanges::max_age),
-    Field("rate_limiter", 5, &internal::ChangeTableRequest::changes, &TableChanges::rate_limiter));
+    Field("rate_limiter", 5, &internal::ChangeTableRequest::changes, &TableChanges::rate_limiter),
+    Field("max_bytes", 6, &internal::ChangeTableRequest::changes, &TableChanges::max_bytes));
 
 template <>
 inline constexpr auto kFields<internal::InspectRequest> = FieldList("InspectRequest",

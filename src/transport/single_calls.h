@@ -41,6 +41,11 @@ inline constexpr Method kLastMethod = Method::kRows;
 std::string_view MethodName(Method method);
 inline bool IsSingleCall(Method method) { return method >= Method::kMutate && method <= kLastMethod; }
 
+// Returns whether a single call must not be served on a thread that serves others.
+inline bool MayBlock(Method method, const RequestHandler& handler) {
+  return method == Method::kCheckpoint || (method == Method::kInspect && handler.inspect_may_block());
+}
+
 // Decodes a request of a single call, executes it, and encodes the reply.
 Result<WireMessage> Serve(Method method, ByteSlices request, RequestHandler* handler);
 

@@ -25,6 +25,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/memory_budget.h"
 #include "base/payload_source.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
@@ -222,6 +223,8 @@ class RequestHandler {
   virtual const WireLimits& wire_limits() const = 0;
   // Returns where writers of this process should allocate payloads; null for private memory.
   virtual PayloadSource* payload_source() const { return nullptr; }
+  // Returns what messages are charged to while they are received and decoded; null: nothing. Outlives all streams.
+  virtual MemoryBudget* memory() const { return nullptr; }
 
   // An error refuses the stream; the peer is then not used. Otherwise the session may call the peer from now
   // on, even before these return.
@@ -240,6 +243,8 @@ class RequestHandler {
   virtual Status RemoveTable(std::string_view table) = 0;
   virtual Status ChangeTable(const ChangeTableRequest& request) = 0;
   virtual Result<InspectReply> Inspect(const InspectRequest& request) = 0;
+  // Returns whether Inspect() may have to wait for a disk: it is then called on a thread of its own.
+  virtual bool inspect_may_block() const { return false; }
   virtual Result<std::string> Checkpoint() = 0;
   virtual Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request) = 0;
 

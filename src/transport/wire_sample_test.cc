@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "testing/effort.h"
 #include "transport/wire_stream_testing.h"
 
 namespace reverb::internal {
@@ -15,7 +16,7 @@ namespace {
 
 TEST_F(WireSampleTest, RandomSamplesArriveAsTheyWere) {
   const std::vector<ColumnKind> kinds = AllKinds();
-  for (int round = 0; round < 150; ++round) {
+  for (int64_t round = test::Effort(150, 30); round > 0; --round) {
     std::vector<ChunkRef> chunks;
     const uint64_t num_chunks = 1 + random_.Below(random_.Below(4) == 0 ? 10 : 2);
     for (uint64_t i = 0; i < num_chunks; ++i) {
@@ -314,7 +315,7 @@ TEST_F(WirePartsTest, PartsThatDoNotFitAreRejected) {
 
 TEST_F(WireSampleTest, ASampleNeverExceedsItsPredictedSize) {
   const std::vector<ColumnKind> kinds = AllKinds();
-  for (int round = 0; round < 300; ++round) {
+  for (int64_t round = test::Effort(300, 40); round > 0; --round) {
     std::vector<ChunkRef> chunks;
     for (uint64_t i = 0; i < 3; ++i) {
       chunks.push_back(MakeChunk(i, kinds, static_cast<uint32_t>(1 + random_.Below(30)), &random_));

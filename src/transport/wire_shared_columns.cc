@@ -163,6 +163,7 @@ std::optional<SharedColumns> SharedColumns::Find(std::span<const Sample> samples
   if (samples.size() < 2) return std::nullopt;
   SharedColumns shared;
   const Trajectory& first = samples[0].trajectory;
+  shared.row_layout_ = first.row_layout();
   shared.columns_.resize(first.num_columns());
   size_t slices = 0;
   bool single_rows = true;
@@ -179,12 +180,24 @@ std::optional<SharedColumns> SharedColumns::Find(std::span<const Sample> samples
     }
     column.length = static_cast<uint32_t>(length);
     single_rows &= length == 1;
-    column.runs.reserve(samples.size() * first.num_slices(c));
     slices += samples.size() * first.num_slices(c);
   }
   const bool by_reference = !writer.encoding().row_checksums && slices > 0 && first.num_slices(0) > 0 &&
                             slices >= kManyRuns * first.num_columns() &&
                             writer.IsReadable(first.slice(0, 0).chunk->payload());
+  if (by_reference && shared.row_layout_ != 0 && writer.encoding().borrows_chunks) {
+    const auto has_layout = [&](const Sample& sample) {
+      return sample.trajectory.row_layout() == shared.row_layout_;
+    };
+    const auto is_readable = [&](const uint8_t* row) { return writer.IsReadable({row, 1}); };
+    if (std::ranges::all_of(first.rows(), is_readable) && std::ranges::all_of(samples, has_layout)) {
+      shared.samples_ = samples;
+      return shared;
+    }
+  }
+  for (uint32_t c = 0; c < first.num_columns(); ++c) {
+    shared.columns_[c].runs.reserve(samples.size() * first.num_slices(c));
+  }
   std::optional<Distinct> distinct;
   if (!by_reference) distinct.emplace(slices, single_rows);
   for (const Sample& sample : samples) {
@@ -196,6 +209,10 @@ std::optional<SharedColumns> SharedColumns::Find(std::span<const Sample> samples
 
 bool SharedColumns::Add(const Sample& sample, Distinct* distinct) {
   const Trajectory& trajectory = sample.trajectory;
+  if (row_layout_ != 0 && trajectory.row_layout() == row_layout_) {
+    AddRows(trajectory, distinct);
+    return true;
+  }
   if (trajectory.num_columns() != columns_.size()) return false;
   for (uint32_t c = 0; c < columns_.size(); ++c) {
     Column& column = columns_[c];
@@ -224,11 +241,50 @@ bool SharedColumns::Add(const Sample& sample, Distinct* distinct) {
   return true;
 }
 
+void SharedColumns::AddRows(const Trajectory& trajectory, Distinct* distinct) {
+  const std::span<const uint8_t* const> rows = trajectory.rows();
+  trajectory.ForEachSingleSlice([&](uint32_t c, const SliceView& slice, bool /*squeeze*/) {
+    Column& column = columns_[c];
+    const RawRowRun run{.chunk = slice.chunk,
+                        .column = slice.chunk_column,
+                        .offset = slice.offset,
+                        .length = slice.length,
+                        .bytes = {rows[c], slice.length * column.row_bytes}};
+    if (distinct != nullptr) distinct->Add(run, column.row_bytes);
+    column.runs.push_back(run);
+    return true;
+  });
+}
+
 void SharedColumns::WritePieces(WireWriter* writer) const {
+  if (!samples_.empty()) {
+    writer->ReserveShared(samples_.size() * columns_.size());
+    for (uint32_t c = 0; c < columns_.size(); ++c) WriteRows(c, writer);
+    return;
+  }
   size_t runs = 0;
   for (const Column& column : columns_) runs += column.runs.size();
   writer->ReserveShared(runs);
   for (const Column& column : columns_) WriteRuns(column.like, column.runs, writer);
+}
+
+void SharedColumns::WriteRows(uint32_t column, WireWriter* writer) const {
+  const Column& written = columns_[column];
+  const uint64_t bytes = written.length * written.row_bytes;  // of a sample
+  const uint64_t size = bytes * samples_.size();
+  // One block without a checksum, as for RunsForm::kReference.
+  const BlockInfo block{
+      .stored_size = static_cast<uint32_t>(size), .raw_size = static_cast<uint32_t>(size), .checksum = 0};
+  ColumnView view = written.like;
+  view.delta = false;
+  view.rows = static_cast<uint32_t>(written.length * samples_.size());
+  view.rows_per_block = view.rows;
+  view.blocks = {&block, 1};
+  const auto nested = BeginPiece(view, size, writer, /*by_reference=*/true);
+  for (const Sample& sample : samples_) {
+    writer->AppendOf(nullptr, {sample.trajectory.rows()[column], bytes});
+  }
+  writer->End(nested);
 }
 
 void SharedColumns::WriteColumns(uint32_t field, WireWriter* writer) const {

@@ -54,7 +54,7 @@ class SharedColumns {
   // sent by reference may overlap.
   static std::optional<SharedColumns> Find(std::span<const Sample> samples, const WireWriter& writer);
 
-  // Writes each column as field `field`; pieces are numbered from 0.
+  // Write each column as field `field`, and the pieces, which are numbered from 0. REQUIRES: the samples still exist.
   void WriteColumns(uint32_t field, WireWriter* writer) const;
   void WritePieces(WireWriter* writer) const;
 
@@ -70,8 +70,15 @@ class SharedColumns {
 
   // `distinct`: null if overlaps do not matter.
   bool Add(const Sample& sample, Distinct* distinct);
+  // Adds rows of the layout row_layout_.
+  void AddRows(const Trajectory& trajectory, Distinct* distinct);
+  // Writes a Piece of the rows of samples_, by reference.
+  void WriteRows(uint32_t column, WireWriter* writer) const;
 
   std::vector<Column> columns_;
+  uint32_t row_layout_ = 0;  // of the first sample; 0: it has none
+  // If not empty, all of these have that layout and are sent by reference; the columns have no runs.
+  std::span<const Sample> samples_;
 };
 
 }  // namespace reverb::internal

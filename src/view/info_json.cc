@@ -64,6 +64,7 @@ bool AddConverted(const TableInfo& table, std::string_view name, JsonWriter* jso
     json->Value(ShowSignature(table));
   } else if (name == "signature" || (name == "max_times_sampled" && table.max_times_sampled <= 0) ||
              (name == "max_age_nanos" && table.max_age_nanos <= 0) ||
+             (name == "max_bytes" && table.max_bytes <= 0) ||
              (name == "insert_wait_reason" && table.waiting_inserts == 0) ||
              (name == "sample_wait_reason" && table.waiting_samples == 0)) {
     json->Null();

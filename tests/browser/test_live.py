@@ -51,7 +51,7 @@ def test_shows_rates_sizes_and_clients_while_a_writer_and_a_sampler_run(start_se
 
 
 def test_memory_is_shown_with_its_limit(start_server, open_page):
-    server = start_server("replay", config='[server]\nmax_bytes = "64 MiB"\n')
+    server = start_server("replay", config='[server]\nmemory_limit = "64 MiB"\n')
     client = server.client("actor")
     for i in range(4):
         client.insert([bytes([i]) * 1_000_000], {"replay": 1.0})

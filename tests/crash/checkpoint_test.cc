@@ -558,18 +558,38 @@ TEST_F(RestoreTest, TheLayoutIsRestoredLikeTheSignature) {
 TEST_F(RestoreTest, SettingsThatACheckpointDoesNotKnowAreTheGivenOnes) {
   given_.layout = LayoutPolicy::kAny;
   given_.max_age = std::chrono::hours(1);
+  given_.max_bytes = 1 << 30;
   LogLines log;
   World copy;
   const auto source = OpenCheckpoint(&fs_, Checkpoints().back()).value();
   // As from dm-reverb, or from an earlier release.
   for (SavedTable& table : const_cast<SavedServer&>(source->server()).tables)
-    table.knows_layout_and_age = false;
+    table.knows_layout_and_age = table.knows_max_bytes = false;
   const Result<LoadedServer> loaded = LoadFrom(*source, {given_}, {}, copy.environment());
   ASSERT_OK(loaded);
   const TableInfo info = loaded->tables[0]->Info();
   EXPECT_EQ(info.layout, LayoutPolicy::kAny);
   EXPECT_EQ(info.max_age_nanos, given_.max_age.count());
+  EXPECT_EQ(info.max_bytes, given_.max_bytes);
   EXPECT_EQ(log.Count("layout"), 0);
+}
+
+TEST_F(RestoreTest, ItemsBeyondMaxBytesAreEvicted) {
+  World world = World::Make({{.name = "t", .remover = SelectorOptions::Fifo(), .max_bytes = 1 << 20}});
+  for (uint64_t key = 1; key <= 10; ++key) {
+    ASSERT_OK(world.tables[0]->Insert(test::MakeItem(key, 1, test::MakeChunk(world.store.get(), key, 0, 1))));
+  }
+  const int64_t one = test::MakeChunk(world.store.get(), 0, 0, 1)->bytes();
+  CheckpointWriter writer(&fs_, {.root = kRoot});
+  Write(writer, world);
+  TableOptions given{.name = "t", .remover = SelectorOptions::Fifo(), .max_bytes = 3 * one};
+  World copy;
+  ASSERT_TRUE(Load(&copy, {given}).ok());
+  EXPECT_EQ(copy.tables[0]->Info().max_bytes, 1 << 20);
+  EXPECT_EQ(copy.tables[0]->size(), 10);
+  ASSERT_TRUE(Load(&copy, {given}, {.sizes = RestoreOptions::Settings::kGiven}).ok());
+  EXPECT_EQ(copy.tables[0]->Info().max_bytes, 3 * one);
+  EXPECT_EQ(copy.tables[0]->size(), 3);
 }
 
 TEST_F(RestoreTest, AQueueThatShrinksKeepsItsCapacity) {

@@ -18,9 +18,10 @@ namespace {
 using test::StatusIs;
 
 // Returns the bytes without checksum of a manifest with one table and no writers, without the fields that
-// version 3 added after a table's signature and at its end, the shard of version 4 and the row tables of version 5.
+// version 3 added after a table's signature and at its end, the shard of version 4, the row tables of version 5 and
+// max_bytes of version 6.
 std::string BeforeVersion3(const Manifest& manifest) {
-  constexpr size_t kWriters = 1, kNewFields = 4, kShardAndRowTables = 2, kChecksum = 8;
+  constexpr size_t kWriters = 1, kNewFields = 5, kShardAndRowTables = 2, kChecksum = 8;
   std::string bytes = EncodeManifest(manifest);
   bytes.erase(bytes.size() - kChecksum - kShardAndRowTables, kShardAndRowTables);
   bytes.erase(bytes.size() - kChecksum - kWriters - kNewFields, kNewFields);
@@ -117,6 +118,30 @@ TEST(ManifestVersionsTest, Version4HasNoRowTables) {
   EXPECT_EQ(decoded->version, 4u);
   EXPECT_EQ(decoded->shard, 7u);
   EXPECT_TRUE(decoded->row_tables.empty());
+}
+
+TEST(ManifestVersionsTest, Version5HasNoMaxBytes) {
+  Manifest manifest;
+  manifest.slots_per_page = 256;
+  SavedTable& saved = manifest.tables.emplace_back().saved;
+  saved.name = "t";
+  saved.max_bytes = 12;
+  Result<Manifest> decoded = DecodeManifest(EncodeManifest(manifest), "m");
+  ASSERT_OK(decoded);
+  EXPECT_EQ(decoded->tables[0].saved.max_bytes, 12);
+  EXPECT_TRUE(decoded->tables[0].saved.knows_max_bytes);
+  constexpr size_t kMaxBytes = 1, kWritersShardAndRowTables = 3, kChecksum = 8;
+  std::string bytes = EncodeManifest(manifest);
+  bytes.resize(bytes.size() - kChecksum);
+  bytes.erase(bytes.size() - kWritersShardAndRowTables - kMaxBytes, kMaxBytes);
+  bytes[8] = 5;
+  PutFixed64(&bytes, Checksum({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+  decoded = DecodeManifest(bytes, "m");
+  ASSERT_OK(decoded);
+  EXPECT_EQ(decoded->tables[0].saved.max_bytes, 0);
+  EXPECT_FALSE(decoded->tables[0].saved.knows_max_bytes);
+  saved.max_bytes = -1;
+  EXPECT_THAT(DecodeManifest(EncodeManifest(manifest), "m").status(), StatusIs(StatusCode::kDataLoss));
 }
 
 TEST(ManifestVersionsTest, MoreRowsThanBytesAreDamage) {

@@ -39,12 +39,13 @@ inline std::string Describe(const TableSnapshot& table) {
                      state.remover.ToString() + " max_size " + std::to_string(state.max_size) +
                      " max_times_sampled " + std::to_string(state.max_times_sampled) + " limiter " +
                      state.rate_limiter.ToString() + " counters";
-  for (const int64_t count : {state.counters.inserts, state.counters.samples, state.counters.deletes,
-                              state.counts.num_deleted_episodes, state.counts.num_unique_samples,
-                              state.counts.evictions, state.counts.expirations, state.counts.explicit_deletes,
-                              state.counts.updates, state.counts.unknown_keys, state.counts.aged_out,
-                              state.counters.uncounted_inserts, state.max_age_nanos, state.size,
-                              static_cast<int64_t>(state.sequence), static_cast<int64_t>(state.free_head)}) {
+  for (const int64_t count :
+       {state.counters.inserts, state.counters.samples, state.counters.deletes,
+        state.counts.num_deleted_episodes, state.counts.num_unique_samples, state.counts.evictions,
+        state.counts.expirations, state.counts.explicit_deletes, state.counts.updates,
+        state.counts.unknown_keys, state.counts.aged_out, state.counters.uncounted_inserts,
+        state.max_age_nanos, state.max_bytes, state.size, static_cast<int64_t>(state.sequence),
+        static_cast<int64_t>(state.free_head)}) {
     text += " " + std::to_string(count);
   }
   text += "\nsignature " + state.signature + "\n";

@@ -340,7 +340,7 @@ TEST_F(ServerCheckpointTest, AReaderShowsItemsAndSettings) {
   EXPECT_EQ(reader.info().tables[0].sampler, SelectorOptions::Uniform(7));
   EXPECT_EQ(reader.info().num_chunks, 20);
   EXPECT_EQ(reader.info().payload_bytes, 20 * 24);
-  EXPECT_EQ(reader.info().format, "reverb 5");
+  EXPECT_EQ(reader.info().format, "reverb 6");
   CheckpointItems items = reader.Items("t").value();
   int64_t sampled = 0;
   for (int64_t i = 0; i < 20; ++i) {

@@ -21,18 +21,19 @@ from suite_doctor import Doctor
 from suite_info import Info, Watch
 from suite_items import Change, Items
 from suite_logs import Logs, Reload
-from suite_memory import Memory
+from suite_memory import Memory, MemoryLimit
 from suite_notify import Notify
 from suite_rows import RowTables
 from suite_serve import Config, Serve
 from suite_shells import Shells
+from suite_storage import Storage
 from suite_tables import Tables
 from suite_top import Top
 from suite_usage import Pages, Usage
 
 __all__ = [
-    "Access", "AdminAccess", "AdminPort", "Bench", "Change", "Checkpoints", "Config", "Doctor", "Info", "Items", "Logs", "Memory", "Notify", "Pages",
-    "Reload", "RowTables", "Serve", "Shells", "Tables", "Top", "Usage", "Watch",
+    "Access", "AdminAccess", "AdminPort", "Bench", "Change", "Checkpoints", "Config", "Doctor", "Info", "Items", "Logs", "Memory", "MemoryLimit", "Notify", "Pages",
+    "Reload", "RowTables", "Serve", "Shells", "Storage", "Tables", "Top", "Usage", "Watch",
 ]  # fmt: skip
 
 

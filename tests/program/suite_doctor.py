@@ -57,8 +57,8 @@ class Doctor(ProgramTest):
         found = self.examine(server.address)
         self.assertEqual(found["files"]["verdict"], "warning")
         self.assertIn("LimitNOFILE", found["files"]["advice"])
-        self.assertEqual(found["memory"]["verdict"], "warning")
-        self.assertIn("max_bytes", found["memory"]["advice"])
+        self.assertEqual(found["memory"]["verdict"], "ok")
+        self.assertIn("memory_limit", found["memory"]["text"])
         self.assertEqual(found["disk"]["verdict"], "skipped")
 
     def test_more_memory_promised_than_there_is(self):

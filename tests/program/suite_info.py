@@ -26,6 +26,9 @@ class Info(ProgramTest):
         table = info["tables"][0]
         self.assertEqual((table["name"], table["size"], table["max_size"], table["inserts"]), ("t", 3, 100, 3))
         self.assertEqual((table["sampler"], table["remover"]), ("prioritized=0.8", "fifo"))
+        check_fields(self, info["memory"], documented(documents, "`memory`"))
+        self.assertGreaterEqual(info["memory"]["used"], info["stored_bytes"])
+        self.assertEqual(info["memory"]["stored"], info["stored_bytes"])
         self.assertEqual(info["max_bytes"], 1 << 30)
         self.assertGreater(info["stored_bytes"], 0)
         self.assertRegex(info["server"], r"^reverb \d")

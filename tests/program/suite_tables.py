@@ -74,6 +74,29 @@ class Tables(ProgramTest):
         path.write_text('[[table]]\nname = "t"\nmax_age = 0.9997\n[[table]]\nname = "q"\nmax_age = 0.0009997\n')
         self.expect(("info", self.serve("--config", str(path)).address), OK, "removed after 1.0 s", "removed after 1 ms")
 
+    def test_a_table_with_max_bytes(self):
+        path = self.folder / "c.toml"
+        path.write_text('[[table]]\nname = "t"\nmax_bytes = "1MiB"\n[[table]]\nname = "u"\n')
+        server = self.serve("--config", str(path))
+        self.assertEqual(self.table(server, "t")["max_bytes"], 1 << 20)
+        self.assertIsNone(self.table(server, "u")["max_bytes"])
+        self.expect(("info", server.address), OK, "remover fifo, at most 1 MiB")
+        self.insert(server, "u", 10)
+        words = ("table", "change", server.address, "u", "--max-bytes")
+        self.expect((*words, "1000B"), NOT_CONFIRMED, "nothing was changed")
+        self.expect((*words, "1000B", "--yes"), OK)
+        table = self.table(server, "u")
+        self.assertEqual((table["max_bytes"], 0 < table["size"] < 10), (1000, True))
+        self.insert(server, "u", 10)
+        self.assertEqual(self.table(server, "u")["size"], table["size"])
+        self.expect((*words, "none"), OK)
+        self.assertIsNone(self.table(server, "u")["max_bytes"])
+        self.expect((*words, "much"), BAD_USAGE, "--max-bytes", '"much"')
+        self.expect(("table", "add", server.address, "v", "--max-bytes", "2GiB"), OK)
+        self.assertEqual(self.table(server, "v")["max_bytes"], 2 << 30)
+        path.write_text('[[table]]\nname = "t"\nmax_bytes = "large"\n')
+        self.expect(("serve", "--config", str(path), "--check"), BAD_USAGE, "table.max_bytes")
+
     def test_max_age_in_the_file(self):
         path = self.folder / "c.toml"
         path.write_text('[[table]]\nname = "t"\nmax_age = "5 min"\n[[table]]\nname = "q"\nkind = "queue"\nmax_size = 3\nmax_age = 2.5\n')

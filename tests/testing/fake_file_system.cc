@@ -162,6 +162,46 @@ class FakeFileSystem::Reader final : public internal::RandomAccessFile {
   const uint64_t size_;
 };
 
+class FakeFileSystem::Blocks final : public internal::BlockFile {
+ public:
+  Blocks(FakeFileSystem* fs, NodePtr node, std::string path)
+      : fs_(fs), node_(std::move(node)), path_(std::move(path)) {}
+
+  Status Write(uint64_t offset, std::span<const uint8_t> bytes) override {
+    MutexLock lock(&fs_->mu_);
+    const int error = fs_->Count(Kind::kWrite);
+    // A failing write changes half of the bytes.
+    if (error != 0) bytes = bytes.first(bytes.size() / 2);
+    if (offset % kBlockBytes != 0 || offset + bytes.size() > node_->content.size()) {
+      return FileError("write", path_, EINVAL);
+    }
+    std::ranges::copy(bytes, node_->content.begin() + static_cast<ptrdiff_t>(offset));
+    return error == 0 ? Status::Ok() : FileError("write", path_, error);
+  }
+  Status Read(uint64_t offset, std::span<uint8_t> out) const override {
+    MutexLock lock(&fs_->mu_);
+    if (const int error = fs_->Count(Kind::kRead)) return FileError("read", path_, error);
+    if (offset % kBlockBytes != 0 || out.size() % kBlockBytes != 0) return FileError("read", path_, EINVAL);
+    if (offset + out.size() > node_->content.size()) {
+      return Status::DataLoss("cannot read \"" + path_ + "\": it ends before");
+    }
+    std::copy_n(node_->content.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
+    return Status::Ok();
+  }
+  Status Truncate(uint64_t size) override {
+    MutexLock lock(&fs_->mu_);
+    if (const int error = fs_->Count(Kind::kWrite)) return FileError("truncate", path_, error);
+    node_->content.resize(size);
+    return Status::Ok();
+  }
+  const std::string& path() const override { return path_; }
+
+ private:
+  FakeFileSystem* const fs_;
+  const NodePtr node_;
+  const std::string path_;
+};
+
 // ---------------------------------------------------------------------------------------
 // Power loss and failures
 
@@ -269,7 +309,11 @@ int FakeFileSystem::Count(Kind kind) {
     return 0;
   }
   const int error = fault_->error;
-  if (!fault_->for_ever) fault_.reset();
+  if (fault_->every > 0) {
+    fault_->after = fault_->every - 1;
+  } else if (!fault_->for_ever) {
+    fault_.reset();
+  }
   return error;
 }
 
@@ -343,6 +387,51 @@ Result<std::unique_ptr<internal::RandomAccessFile>> FakeFileSystem::NewRandomAcc
   if (error != 0) return FileError("open", path, error);
   const uint64_t size = place.node->content.size();
   return std::unique_ptr<internal::RandomAccessFile>(new Reader(this, place.node, path, crashes_, size));
+}
+
+Result<std::unique_ptr<internal::BlockFile>> FakeFileSystem::NewBlockFile(const std::string& path,
+                                                                          uint64_t size) {
+  MutexLock lock(&mu_);
+  Place place;
+  int error = Count(Kind::kWrite);
+  if (error == 0) error = Find(path, &place);
+  if (error == 0 && place.node) error = EEXIST;
+  if (error == 0 && UsedBytes() + size > capacity_) error = ENOSPC;
+  if (error != 0) return FileError("create", path, error);
+  place.node = std::make_shared<Node>(false);
+  place.node->content.resize(size);
+  place.node->durable_content = place.node->content;
+  Change({.node = place.node, .from_dir = nullptr, .from = "", .to_dir = place.dir, .to = place.name});
+  return std::unique_ptr<internal::BlockFile>(new Blocks(this, place.node, path));
+}
+
+Status FakeFileSystem::LinkFile(const std::string& from, const std::string& to) {
+  MutexLock lock(&mu_);
+  Place old_place, new_place;
+  int error = Count(Kind::kWrite);
+  if (error == 0) error = Find(from, &old_place);
+  if (error == 0 && !old_place.node) error = ENOENT;
+  if (error == 0) error = Find(to, &new_place);
+  if (error == 0 && new_place.node) error = EEXIST;
+  if (error != 0) return FileError("link", to, error);
+  Change({.node = old_place.node,
+          .from_dir = nullptr,
+          .from = "",
+          .to_dir = new_place.dir,
+          .to = new_place.name});
+  return Status::Ok();
+}
+
+Status FakeFileSystem::SyncFile(const std::string& path) {
+  MutexLock lock(&mu_);
+  Place place;
+  int error = Count(Kind::kWrite);
+  if (error == 0) error = Find(path, &place);
+  if (error == 0 && !place.node) error = ENOENT;
+  if (error != 0) return FileError("sync", path, error);
+  place.node->durable_content = place.node->content;
+  place.node->pending.clear();
+  return Status::Ok();
 }
 
 Result<Buffer> FakeFileSystem::MapFile(const std::string& path) {

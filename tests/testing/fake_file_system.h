@@ -34,13 +34,14 @@ class FakeFileSystem final : public internal::FileSystem {
   // With this seed, a crash deterministically loses everything that may be lost.
   static constexpr uint64_t kLoseAll = 0;
 
-  // The operations that a fault counts. Writes: opening for writing, each call on a WritableFile, and calls
-  // that change or sync a directory. Reads: all others.
+  // The operations that a fault counts. Writes: opening for writing, each call on a WritableFile, writes to a
+  // BlockFile, and calls that change or sync a directory. Reads: all others.
   enum class Kind { kWrite, kRead, kAny };
   struct Fault {
     Kind kind = Kind::kWrite;
     int64_t after = 0;      // number of operations of this kind that succeed first
     bool for_ever = false;  // all later operations fail too, as if the disk were gone
+    int64_t every = 0;      // above 0: of the later operations, every n-th fails too
     int error = EIO;        // errno value
   };
 
@@ -72,6 +73,10 @@ class FakeFileSystem final : public internal::FileSystem {
   Result<std::unique_ptr<internal::WritableFile>> NewWritableFile(const std::string& path,
                                                                   OpenMode mode) override;
   Result<std::unique_ptr<internal::RandomAccessFile>> NewRandomAccessFile(const std::string& path) override;
+  // After a power loss, it contains what was in it at the last SyncFile().
+  Result<std::unique_ptr<internal::BlockFile>> NewBlockFile(const std::string& path, uint64_t size) override;
+  Status LinkFile(const std::string& from, const std::string& to) override;
+  Status SyncFile(const std::string& path) override;
   Result<internal::Buffer> MapFile(const std::string& path) override;
   Result<std::vector<std::string>> ListDir(const std::string& path) override;
   Status CreateDir(const std::string& path, Parents parents) override;
@@ -94,6 +99,7 @@ class FakeFileSystem final : public internal::FileSystem {
  private:
   class Writer;
   class Reader;
+  class Blocks;
   struct Node;
   using NodePtr = std::shared_ptr<Node>;
   using Names = std::map<std::string, NodePtr>;

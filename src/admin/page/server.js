@@ -47,26 +47,35 @@ class Overview {
   }
 
   updateMemory(info) {
-    const memory = info.memory ?? {stored_bytes: info.stored_bytes, unreferenced_bytes: info.live_bytes - info.stored_bytes};
-    const limit = memory.limit_bytes ?? info.max_bytes;
-    const stored = Math.max(0, memory.stored_bytes ?? 0);
-    const unreferenced = Math.max(0, memory.unreferenced_bytes ?? 0);
-    const other = Math.max(0, (memory.resident_bytes ?? 0) - stored - unreferenced);
+    const memory = info.memory ?? {};
+    const limit = memory.limit ?? info.max_bytes;
+    const bytesOf = (...names) => names.reduce((sum, name) => sum + Math.max(0, memory[name] ?? 0), 0);
+    const stored = bytesOf('stored');
+    const index = bytesOf('index');
+    const inFlight = bytesOf('parked', 'waiting', 'in_transit', 'receiving', 'replies', 'sessions');
+    const used = stored + index + inFlight;
+    const other = Math.max(0, (info.resident_bytes ?? 0) - used);
     const hasLimit = isKnown(limit) && limit > 0 && limit < 1e18;
-    setText(this.memoryText, bytesText(stored) + (hasLimit ? ` of ${bytesText(limit)} (${percentText(stored / limit)})` : ''));
-    setClass(this.memoryText, 'wait', hasLimit && stored > 0.9 * limit);
+    const hasMaxBytes = isKnown(info.max_bytes) && info.max_bytes > 0 && info.max_bytes < 1e18;
+    setText(this.memoryText, bytesText(used) + (hasLimit ? ` of ${bytesText(limit)} (${percentText(used / limit)})` : ''));
+    // Inserts wait or evict when 13/16 of the limit are kept.
+    setClass(this.memoryText, 'wait', (hasLimit && used > 0.75 * limit) || (hasMaxBytes && stored > 0.9 * info.max_bytes));
     this.memory.update([
       {name: 'stored', value: stored, className: 'stored',
        title: 'Chunks that items and rows refer to; max_bytes bounds these'},
-      {name: 'in flight', value: unreferenced, className: 'unreferenced',
-       title: 'Chunks that no item refers to: being received, sent or freed'},
+      {name: 'index', value: index, className: 'index', title: 'Slots, keys and selectors of tables'},
+      {name: 'in flight', value: inFlight, className: 'unreferenced',
+       title: 'Data that is received, waits, is sent, or is kept for a checkpoint'},
       {name: 'rest of the process', value: other, className: 'other',
-       title: 'Resident memory without chunks: the index of items, buffers, the program'},
-    ], Math.max(hasLimit ? limit * 1.02 : 0, stored + unreferenced + other),
-    hasLimit ? {value: limit, title: `stored data may reach ${bytesText(limit)} (max_bytes)`} : null);
+       title: 'Resident memory that the server does not count: buffers, the program'},
+    ], Math.max(hasLimit ? limit * 1.02 : 0, used + other),
+    hasLimit ? {value: limit, title: `the server may use ${bytesText(limit)} (memory_limit)`} : null);
+    const part = (name) => (memory[name] > 0 ? bytesText(memory[name]) : null);
     this.memoryTerms.update([
-      ['Resident memory of the process', isKnown(memory.resident_bytes) ? bytesText(memory.resident_bytes) : null],
-      ['Limit of stored data', hasLimit ? bytesText(limit) : 'none'], ['Chunks', countText(info.chunks)],
+      ['Resident memory of the process', isKnown(info.resident_bytes) ? bytesText(info.resident_bytes) : null],
+      ['Limit of stored data', hasMaxBytes ? bytesText(info.max_bytes) : 'none'], ['Chunks', countText(info.chunks)],
+      ['Kept for a checkpoint', part('parked')], ['Waiting items', part('waiting')], ['Chunks in transit', part('in_transit')],
+      ['Being received', part('receiving')], ['Being sent', part('replies')],
     ]);
   }
 

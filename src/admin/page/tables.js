@@ -97,6 +97,7 @@ class ItemTableDetail {
     this.settings.update([
       ['Sampler', cleanText(table.sampler)], ['Remover', cleanText(table.remover)], ['Max size', boundText(table.max_size)],
       ['Max times sampled', isKnown(table.max_times_sampled) ? countText(table.max_times_sampled) : null],
+      ['Max bytes', isKnown(table.max_bytes) ? bytesText(table.max_bytes) : null],
       ['Max age', isKnown(table.max_age_seconds) ? durationText(table.max_age_seconds) : null],
       ['Min size to sample', countText(limiter.min_size_to_sample)],
       ['Samples per insert', hasBounds ? numberText(limiter.samples_per_insert) : 'any', 'What the limiter keeps'],

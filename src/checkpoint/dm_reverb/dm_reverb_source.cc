@@ -185,6 +185,7 @@ class DmReverbSource final : public CheckpointSource {
     }
     SavedTable table{options.Settings()};
     table.knows_layout_and_age = false;
+    table.knows_max_bytes = false;
     table.state.counters = record.counters;
     table.state.counts.num_deleted_episodes = record.num_deleted_episodes;
     table.state.counts.num_unique_samples = record.num_unique_samples;

@@ -244,6 +244,7 @@ Status RowState::RestoreRow(SavedRow row) {
     to.group = restoring_->groups[*row.group];
   }
   to.head = RowHead(row.key, row.tags, names_);
+  head_bytes_ += to.head.memory_bytes();
   to.sequence = row.sequence;
   to.version = row.version;
   to.is_open = row.is_open;
@@ -254,6 +255,7 @@ Status RowState::RestoreRow(SavedRow row) {
   }
   by_key_.insert(row.slot);
   for (SavedRowPart& part : row.parts) {
+    if (part.chunk->is_tiered()) REVERB_RETURN_IF_ERROR(part.chunk->tiered().tier->Pin(part.chunk.get()));
     if (part.chunk->ledger() != nullptr) part.chunk->AddItemRef();
     counts_.bytes += part.chunk->bytes();
     to.parts.push_back({.chunk = std::move(part.chunk),

@@ -85,7 +85,9 @@ namespace {
 
 std::string Quoted(std::string_view name) { return "\"" + std::string(name) + "\""; }
 
+// The data of rows stays in memory: they are consumed soon. REQUIRES: the data is there, as that of a new row is.
 void CountStoredChunk(const ChunkRef& chunk) {
+  if (chunk->is_tiered()) static_cast<void>(chunk->tiered().tier->Pin(chunk.get()));
   if (chunk->ledger() != nullptr) chunk->AddItemRef();
 }
 
@@ -348,7 +350,10 @@ Result<RowFate> RowState::Store(const Write& write, RowWrite* row, RowEffects* e
   if (fate != RowFate::kStored) return fate;
   std::optional<SlotIndex> slot = Find(row->key);
   if (slot) {
-    Discard(rows_[*slot].head.SetTags(row->tags, names_));
+    RowHead& head = rows_[*slot].head;
+    head_bytes_ -= head.memory_bytes();
+    Discard(head.SetTags(row->tags, names_));
+    head_bytes_ += head.memory_bytes();
     ++counts_.updated;
   } else {
     slot = AddRow(write, *row);
@@ -368,6 +373,7 @@ RowState::SlotIndex RowState::AddRow(const Write& write, const RowWrite& row) {
   }
   Row& added = rows_[slot];
   added.head = RowHead(row.key, row.tags, names_);
+  head_bytes_ += added.head.memory_bytes();
   added.sequence = ++sequence_;
   added.version = write.mode.version.value_or(version_);
   added.is_open = write.mode.open;
@@ -498,6 +504,7 @@ void RowState::Drop(SlotIndex slot, Why why, RowEffects* effects) {
   for (View& view : views_) view.ready_since.erase(row.sequence);
   by_key_.erase(slot);
   for (Part& part : row.parts) ReleasePart(&part, effects);
+  head_bytes_ -= row.head.memory_bytes();
   Discard(std::move(row.head));
   row = Row();
   free_.push_back(slot);
@@ -651,13 +658,17 @@ RowCounts RowState::Counts() const {
   return counts;
 }
 
+int64_t RowState::index_bytes() const {
+  size_t bytes = rows_.size() * sizeof(Row) + by_key_.capacity() * (sizeof(SlotIndex) + 1) + head_bytes_;
+  for (const View& view : views_) bytes += view.ready.size() * sizeof(Entry);
+  return static_cast<int64_t>(bytes);
+}
+
 int64_t RowState::memory_bytes() const {
-  size_t bytes = rows_.size() * sizeof(Row) + by_key_.capacity() * (sizeof(SlotIndex) + 1);
+  size_t bytes = static_cast<size_t>(index_bytes());
   for (const Row& row : rows_) {
-    bytes += row.head.memory_bytes();
     if (row.parts.capacity() > 1) bytes += row.parts.capacity() * sizeof(Part);
   }
-  for (const View& view : views_) bytes += view.ready.size() * sizeof(Entry);
   return static_cast<int64_t>(bytes);
 }
 

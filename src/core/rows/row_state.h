@@ -178,6 +178,8 @@ class RowState {
   std::vector<RowConsumerInfo> CountConsumers() const;
   // Returns the memory of all rows beyond their chunks, approximately.
   int64_t memory_bytes() const;
+  // The same without what rows of several parts take: does not look at all rows.
+  int64_t index_bytes() const;
 
  private:
   using SlotIndex = uint32_t;
@@ -339,7 +341,8 @@ class RowState {
   std::vector<std::vector<uint16_t>> layouts_;  // columns of writes
   absl::flat_hash_map<std::vector<uint16_t>, uint32_t> layout_numbers_;
 
-  std::deque<Row> rows_;  // by slot; elements stay where they are
+  std::deque<Row> rows_;   // by slot; elements stay where they are
+  size_t head_bytes_ = 0;  // of rows_
   std::vector<SlotIndex> free_;
   absl::flat_hash_set<SlotIndex, KeyHash, KeyEqual> by_key_;
   std::deque<Group> groups_;

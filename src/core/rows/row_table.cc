@@ -26,7 +26,10 @@ Result<std::shared_ptr<ConcurrentRows>> ConcurrentRows::Create(RowTableOptions o
 }
 
 ConcurrentRows::ConcurrentRows(std::unique_ptr<RowState> state, Environment environment)
-    : environment_(std::move(environment)), state_(std::move(state)), ranks_(state_.get()) {}
+    : environment_(std::move(environment)),
+      state_(std::move(state)),
+      ranks_(state_.get()),
+      index_charge_(&environment_.store->budget(), MemoryPart::kIndex) {}
 
 ConcurrentRows::~ConcurrentRows() {
   Close();
@@ -46,6 +49,7 @@ void ConcurrentRows::WithLock(Body body) {
     body(&round);
     Advance(&round);
     ArmAlarm();
+    ChargeIndex();
   }
   round.effects.released.clear();
   for (const std::shared_ptr<RowOperation>& operation : round.finished) {
@@ -107,6 +111,13 @@ Status ConcurrentRows::Prepare(RowOperation* operation) {
             "table \"" + name() + "\": row \"" + row.key + "\" has " + std::to_string(row.chunk->bytes()) +
             " bytes, more than the server's max_bytes = " + std::to_string(*max_bytes));
       }
+      const MemoryBudget& budget = environment_.store->budget();
+      if (row.chunk && budget.limit() && row.chunk->bytes() > budget.shares().kept) {
+        return Status::ResourceExhausted(
+            "table \"" + name() + "\": row \"" + row.key + "\" has " + std::to_string(row.chunk->bytes()) +
+            " bytes, more than the " + std::to_string(budget.shares().kept) +
+            " for rows in the server's memory_limit = " + std::to_string(*budget.limit()));
+      }
     }
   } else if (operation->kind == RowOperation::Kind::kClaim) {
     REVERB_RETURN_IF_ERROR(state_->CheckClaim(operation->claim));
@@ -136,6 +147,22 @@ bool ConcurrentRows::Try(const std::shared_ptr<RowOperation>& operation, Round* 
   return is_done;
 }
 
+bool ConcurrentRows::HasRoomFor(int64_t bytes) {
+  ChunkStore& store = *environment_.store;
+  if (store.HasRoomFor(bytes)) return true;
+  if (room_ticket_ != 0) return false;
+  room_ticket_ = store.WaitForRoom([weak = weak_from_this()] {
+    const std::shared_ptr<ConcurrentRows> table = weak.lock();
+    if (!table) return;
+    table->WithLock([&](Round*) {
+      table->mu_.AssertHeld();
+      table->room_ticket_ = 0;
+    });
+  });
+  // Room made in between would go unnoticed.
+  return store.HasRoomFor(bytes);
+}
+
 bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
   for (; write->next < write->rows.size(); ++write->next) {
     RowWrite& row = write->rows[write->next];
@@ -145,18 +172,8 @@ bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
         write->reason = writes_.front()->reason;
         return false;
       }
-      if (row.chunk && !environment_.store->HasRoomFor(row.chunk->bytes())) {
+      if (row.chunk && !HasRoomFor(row.chunk->bytes())) {
         write->reason = RowWaitReason::kMemory;
-        if (room_ticket_ == 0) {
-          room_ticket_ = environment_.store->WaitForRoom([weak = weak_from_this()] {
-            const std::shared_ptr<ConcurrentRows> table = weak.lock();
-            if (!table) return;
-            table->WithLock([&](Round*) {
-              table->mu_.AssertHeld();
-              table->room_ticket_ = 0;
-            });
-          });
-        }
         return false;
       }
     }
@@ -292,9 +309,8 @@ std::string ConcurrentRows::WaitText(RowOperation* operation) {
              " rows are reserved and not yet put (max_running = " + std::to_string(options().max_running) +
              ")";
     case RowWaitReason::kMemory:
-      return "the server has stored " + std::to_string(environment_.store->stored_bytes()) +
-             " bytes (max_bytes = " + std::to_string(environment_.store->options().max_bytes.value_or(0)) +
-             ")";
+      return "the memory of the server is full: " + environment_.store->DescribeMemory() +
+             "; consume or delete rows, or raise the bound";
     default:
       return "producers are ahead of the trainer: " + std::to_string(counts.accepted) +
              " rows were accepted and " + std::to_string(counts.running) + " are reserved at version " +

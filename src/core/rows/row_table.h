@@ -156,6 +156,15 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   // Returns whether the operation is finished.
   bool Try(const std::shared_ptr<RowOperation>& operation, Round* round) REQUIRES(mu_);
   bool TryWrite(RowOperation* write, Round* round) REQUIRES(mu_);
+  // Returns whether `bytes` may be stored now; otherwise Advance() is called when that may have changed.
+  bool HasRoomFor(int64_t bytes) REQUIRES(mu_);
+  void ChargeIndex() REQUIRES(mu_) {
+    constexpr int64_t kGranule = 64 << 10;
+    const int64_t bytes = state_->index_bytes();
+    const int64_t change = bytes - index_charge_.bytes();
+    if (change >= kGranule || change <= -kGranule) [[unlikely]]
+      index_charge_.Set(bytes);
+  }
   bool TryClaim(RowOperation* claim, Round* round) REQUIRES(mu_);
   bool TryReserve(RowOperation* reserve) REQUIRES(mu_);
   // Tries the operations that wait, in their order.
@@ -188,6 +197,7 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   std::optional<TimePoint> armed_for_ GUARDED_BY(mu_);
   Clock::AlarmId alarm_ GUARDED_BY(mu_) = 0;
   uint64_t room_ticket_ GUARDED_BY(mu_) = 0;
+  MemoryCharge index_charge_ GUARDED_BY(mu_);  // of RowState::index_bytes()
 };
 
 }  // namespace reverb::internal

@@ -182,6 +182,39 @@ TEST_F(RowTableTest, NewRowsWaitForMemory) {
               StatusIs(StatusCode::kResourceExhausted));
 }
 
+TEST_F(RowTableTest, NewRowsWaitForTheMemoryLimit) {
+  Open({.consumers = {"train"}}, {.memory_limit = 1 << 20});
+  int64_t rows = 0;
+  Handle put;
+  do {
+    put = Put({.columns = {"x"}}, {MakeRow("row" + std::to_string(++rows), {10'000})});
+  } while (put->is_finished && rows < 1000);
+  ASSERT_FALSE(put->is_finished);
+  EXPECT_EQ(table_->Info().counts.rows, rows - 1);
+  EXPECT_THAT(table_->Delete(std::vector<std::string>{"row1"}), test::IsOkAndHolds(1));
+  clock_.Advance(seconds(1));
+  EXPECT_THAT(put->status, IsOk());
+}
+
+TEST_F(RowTableTest, TheIndexIsCharged) {
+  Open({.consumers = {"train"}}, {.memory_limit = int64_t{1} << 30});
+  constexpr int kRows = 10'000;
+  const MemoryBudget& budget = store_->budget();
+  std::vector<std::string> keys;
+  for (int i = 0; i < kRows; ++i) {
+    keys.push_back("a key of a row that takes some memory " + std::to_string(i));
+    Put({.columns = {"x"}}, {MakeRow(keys.back(), {1})});
+  }
+  const int64_t full = budget.usage().index;
+  EXPECT_GT(full, kRows * 60);
+  EXPECT_LT(full, kRows * 400);
+  ASSERT_THAT(table_->Delete(keys), test::IsOkAndHolds(kRows));
+  // Slots are kept, keys are not.
+  EXPECT_LT(budget.usage().index, full - kRows * 40);
+  table_.reset();
+  EXPECT_EQ(budget.usage().index, 0);
+}
+
 TEST_F(RowTableTest, ReservationsWaitForTheTrainer) {
   Open({.consumers = {"train"}, .staleness = StalenessOptions{.max_lag = 0, .batch = 2}});
   const Handle first = Reserve(2);

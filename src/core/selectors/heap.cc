@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "base/flat_array.h"
 #include "core/selectors/selectors_internal.h"
 #include "reverb/selector.h"
 
@@ -26,9 +26,9 @@ class HeapSelector final : public Selector {
   SelectorOptions options() const override { return options_; }
 
   void Insert(const SelectorItem& item) override {
-    if (item.slot >= positions_.size()) positions_.resize(static_cast<size_t>(item.slot) + 1, kNoPosition);
+    if (item.slot >= positions_.size()) positions_.Resize(static_cast<size_t>(item.slot) + 1, kNoPosition);
     assert(positions_[item.slot] == kNoPosition);
-    heap_.emplace_back();
+    heap_.PushBack(Entry());
     SiftUp(heap_.size() - 1, MakeEntry(item));
   }
 
@@ -44,13 +44,13 @@ class HeapSelector final : public Selector {
     const size_t hole = positions_[slot];
     positions_[slot] = kNoPosition;
     const Entry last = heap_.back();
-    heap_.pop_back();
+    heap_.PopBack();
     if (hole < heap_.size()) Place(hole, last);
   }
 
   void Clear() override {
-    heap_ = {};
-    positions_ = {};
+    heap_.Clear();
+    positions_.Clear();
   }
 
   void Sample(std::span<Selection> out) override {
@@ -69,11 +69,11 @@ class HeapSelector final : public Selector {
                           " bytes were saved");
     }
     REVERB_RETURN_IF_ERROR(CheckItems(*this, items));
-    heap_.reserve(items.size());
+    heap_.Reserve(items.size());
     for (const SelectorItem& item : items) {
-      if (item.slot >= positions_.size()) positions_.resize(static_cast<size_t>(item.slot) + 1, kNoPosition);
+      if (item.slot >= positions_.size()) positions_.Resize(static_cast<size_t>(item.slot) + 1, kNoPosition);
       positions_[item.slot] = static_cast<uint32_t>(heap_.size());
-      heap_.push_back(MakeEntry(item));
+      heap_.PushBack(MakeEntry(item));
     }
     if (heap_.size() > 1) {
       for (size_t i = Parent(heap_.size() - 1) + 1; i-- > 0;) SiftDown(i, heap_[i]);
@@ -137,8 +137,8 @@ class HeapSelector final : public Selector {
 
   const SelectorOptions options_;
   const double sign_;
-  std::vector<Entry> heap_;
-  std::vector<uint32_t> positions_;  // by slot: its index in heap_
+  FlatArray<Entry> heap_;
+  FlatArray<uint32_t> positions_;  // by slot: its index in heap_
 };
 
 }  // namespace

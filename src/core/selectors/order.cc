@@ -8,8 +8,8 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <vector>
 
+#include "base/flat_array.h"
 #include "core/selectors/selectors_internal.h"
 #include "reverb/selector.h"
 
@@ -25,7 +25,7 @@ class OrderSelector final : public Selector {
 
   void Insert(const SelectorItem& item) override {
     const Slot slot = item.slot;
-    if (slot >= links_.size()) links_.resize(static_cast<size_t>(slot) + 1);
+    if (slot >= links_.size()) links_.Resize(static_cast<size_t>(slot) + 1);
     assert(!IsPresent(slot));
     links_[slot] = {newest_, kNoPosition};
     (newest_ == kNoPosition ? oldest_ : links_[newest_].newer) = slot;
@@ -65,7 +65,7 @@ class OrderSelector final : public Selector {
 
   void Clear() override {
     returned_.clear();
-    links_ = {};
+    links_.Clear();
     oldest_ = newest_ = kNoPosition;
   }
 
@@ -97,7 +97,7 @@ class OrderSelector final : public Selector {
 
   const SelectorOptions options_;
   const bool is_lifo_;
-  std::vector<Link> links_;  // by slot
+  FlatArray<Link> links_;  // by slot
   uint32_t oldest_ = kNoPosition;
   uint32_t newest_ = kNoPosition;
   std::map<uint64_t, Slot> returned_;  // by SelectorItem::inserted; mostly empty

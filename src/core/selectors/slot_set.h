@@ -10,8 +10,8 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "base/flat_array.h"
 #include "reverb/selector.h"
 
 namespace reverb::internal {
@@ -63,6 +63,7 @@ class SlotSet {
 
   void Prefetch(Slot slot) const {
     if (slot / 64 < words_.size()) __builtin_prefetch(&words_[slot / 64], 1);
+    asm volatile("");  // without it, GCC 12 removes calls of functions that only prefetch
   }
 
  private:
@@ -70,16 +71,16 @@ class SlotSet {
   static constexpr int kGroupShift = 18;
 
   void Grow(Slot slot) {
-    // Grows by whole pages; the vectors at least double their capacity when they reallocate.
+    // Grows by whole pages.
     const size_t pages = (static_cast<size_t>(slot) >> kPageShift) + 1;
-    words_.resize(pages << (kPageShift - 6));
-    page_counts_.resize(pages);
-    group_counts_.resize((static_cast<size_t>(slot) >> kGroupShift) + 1);
+    words_.Resize(pages << (kPageShift - 6));
+    page_counts_.Resize(pages);
+    group_counts_.Resize((static_cast<size_t>(slot) >> kGroupShift) + 1);
   }
 
-  std::vector<uint64_t> words_;
-  std::vector<uint32_t> page_counts_;
-  std::vector<uint32_t> group_counts_;
+  FlatArray<uint64_t> words_;
+  FlatArray<uint32_t> page_counts_;
+  FlatArray<uint32_t> group_counts_;
   size_t size_ = 0;
 };
 

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
-#include <new>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/selectors/sum_tree.cc"
@@ -203,20 +201,6 @@ namespace reverb::internal {
 
 HWY_EXPORT(Kernels);
 
-namespace {
-
-constexpr size_t kCacheLine = 64;
-
-double* NewValues(size_t n) {
-  auto* values = static_cast<double*>(::operator new(n * sizeof(double), std::align_val_t(kCacheLine)));
-  std::fill_n(values, n, 0.0);
-  return values;
-}
-
-void DeleteValues(double* values) { ::operator delete(values, std::align_val_t(kCacheLine)); }
-
-}  // namespace
-
 SumTree::SumTree() : kernels_(HWY_DYNAMIC_DISPATCH(Kernels)()) {}
 
 void SumTree::Grow(Slot slot) {
@@ -224,14 +208,14 @@ void SumTree::Grow(Slot slot) {
   grown.capacity = std::max<size_t>(64, std::bit_ceil(size_t{slot} + 1));
   while (grown.depth == 0 || grown.size(grown.depth - 1) > SumTreeLevels::kArity) {
     const int level = grown.depth++;
-    grown.values[level] = NewValues(grown.size(level));
-    if (level < levels_.depth) {
-      std::copy_n(levels_.values[level], levels_.size(level), grown.values[level]);
-    } else if (levels_.depth > 0) {
+    memory_[level].Grow(grown.size(level) * sizeof(double));  // new values are 0
+    grown.values[level] = reinterpret_cast<double*>(memory_[level].data());
+    // Memory that could not be had must leave the tree as it was.
+    if (level < levels_.depth) levels_.values[level] = grown.values[level];
+    if (level >= levels_.depth && levels_.depth > 0) {
       grown.values[level][0] = total_;  // the old tree becomes the first child
     }
   }
-  for (int level = 0; level < levels_.depth; ++level) DeleteValues(levels_.values[level]);
   levels_ = grown;
 }
 
@@ -247,7 +231,7 @@ void SumTree::RefreshAll() {
 }
 
 void SumTree::Clear() {
-  for (int level = 0; level < levels_.depth; ++level) DeleteValues(levels_.values[level]);
+  for (GrowingMemory& memory : memory_) memory.Free();
   levels_ = SumTreeLevels();
   total_ = 0;
 }

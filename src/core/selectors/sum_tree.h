@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/flat_array.h"
 #include "reverb/selector.h"
 
 namespace reverb::internal {
@@ -61,7 +62,6 @@ class SumTree {
   SumTree();
   SumTree(const SumTree&) = delete;
   SumTree& operator=(const SumTree&) = delete;
-  ~SumTree() { Clear(); }
 
   size_t capacity() const { return levels_.capacity; }
   // Returns the sum of all weights.
@@ -130,6 +130,7 @@ class SumTree {
     size_t index = slot;
     for (int level = 0; level < 3 && level < levels_.depth; ++level, index >>= 3) {
       __builtin_prefetch(levels_.values[level] + (index & ~size_t{7}), 1);
+      asm volatile("");  // without it, GCC 12 removes calls of functions that only prefetch
     }
   }
 
@@ -137,6 +138,7 @@ class SumTree {
   void Grow(Slot slot);
 
   const SumTreeKernels* const kernels_;
+  GrowingMemory memory_[SumTreeLevels::kMaxDepth];  // of levels_
   SumTreeLevels levels_;
   double total_ = 0;
 };

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/flat_array.h"
 #include "base/paged_array.h"
 #include "base/random.h"
 #include "core/selectors/selectors_internal.h"
@@ -55,7 +56,7 @@ class UniformSelector final : public Selector {
 
   void Insert(const SelectorItem& item) override {
     const Slot slot = item.slot;
-    if (slot >= positions_.size()) positions_.resize(static_cast<size_t>(slot) + 1, kNoPosition);
+    if (slot >= positions_.size()) positions_.Resize(static_cast<size_t>(slot) + 1, kNoPosition);
     assert(positions_[slot] == kNoPosition);
     if (count_ == dense_.size()) dense_.Resize(count_ + DenseSlots::kPerPage);
     dense_.Mutable(count_) = slot;
@@ -82,7 +83,7 @@ class UniformSelector final : public Selector {
 
   void Clear() override {
     dense_.Clear();
-    positions_ = {};
+    positions_.Clear();
     count_ = 0;
   }
 
@@ -155,7 +156,7 @@ class UniformSelector final : public Selector {
   Random random_;
   DenseSlots dense_;  // the first count_ elements are the present slots
   size_t count_ = 0;
-  std::vector<uint32_t> positions_;  // by slot: its index in dense_
+  FlatArray<uint32_t> positions_;  // by slot: its index in dense_
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ class SingleCall final : public ServerCall {
   bool is_sealed() const override { return !method_.is_health(); }
   bool may_be_empty() const override { return true; }
   void HandleMessage() override {
-    if (method_.method == Method::kCheckpoint) return AnswerElsewhere();
+    if (MayBlock(method_.method, *handler())) return AnswerElsewhere();
     Answer(core(), handler().get());
   }
   void HandleDone() override { EndCall(Status::InvalidArgument("the call has no request")); }
@@ -65,7 +65,7 @@ class SingleCall final : public ServerCall {
     const bool started = core()->tasks()->Start(
         [call, core = shared_core(), handler = handler()] { call->Answer(core.get(), handler.get()); });
     if (!started)
-      EndCall(Status::Unavailable("too many checkpoints are being written, or the server is stopping"));
+      EndCall(Status::Unavailable("too many calls that wait for a disk, or the server is stopping"));
   }
 
   const GrpcMethod method_;

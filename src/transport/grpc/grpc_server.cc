@@ -58,6 +58,11 @@ Status GrpcServer::Impl::Listen(const Options& options) {
   // message that it rejects like the end of a half-closed stream: a session would take it for a client that has
   // sent everything.
   builder.SetMaxReceiveMessageSize(-1);
+  if (options.memory_quota_bytes > 0) {
+    grpc::ResourceQuota quota("reverb");
+    quota.Resize(static_cast<size_t>(options.memory_quota_bytes));
+    builder.SetResourceQuota(quota);
+  }
   // Clients send pings to detect a dead server, and the server detects clients that vanished silently.
   // A client sends at most a ping every 250 ms (keepalive.h, keepalive_timeout is at least 1 s); more frequent ones
   // end the connection with "too_many_pings".

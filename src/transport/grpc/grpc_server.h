@@ -36,6 +36,8 @@ class GrpcServer {
     Timeout keepalive_timeout = kDefaultKeepaliveTimeout;
     // How long a new connection may take for its TLS handshake and the first message of HTTP/2.
     Duration handshake_timeout = std::chrono::seconds(10);
+    // Bounds gRPC's own buffers: connections receive less at a time when they take much of it. 0: no bound.
+    int64_t memory_quota_bytes = 0;
     // Null: plaintext.
     std::shared_ptr<TlsFiles> tls = nullptr;
     // Null: everybody may do everything.

@@ -169,6 +169,8 @@ void ServerCall::OnReadDone(bool ok) {
   } else if (const Status intact = CheckReceived(); !intact.ok()) {
     EndCall(intact);
   } else {
+    const MemoryCharge charge(handler_->memory(), MemoryPart::kReceiving,
+                              static_cast<int64_t>(received_.buffer()->Length()));
     HandleMessage();
   }
   {

@@ -1,8 +1,8 @@
 // adaptive_spin.h — polls for a short time before a thread sleeps, as long as that pays.
 //
 // Waking a sleeping thread costs more than everything else that a small call does. A thread that expects an event
-// soon therefore polls first, if the machine has processors to spare. If several polls in a row were in vain, because
-// the other side is slow or needs the processor, only few waits try again until one succeeds.
+// soon therefore polls first. A poll in vain costs about as much as a wake-up: if more polls were in vain than
+// succeeded, because the other side is slow or needs the processor, only few waits try again until some succeed.
 //
 // Threads: not thread-safe.
 #ifndef REVERB_TRANSPORT_LOCAL_ADAPTIVE_SPIN_H_
@@ -16,7 +16,7 @@
 
 namespace reverb::internal {
 
-// Returns for how long to poll: 0 on machines with few processors, which the other side needs.
+// Returns for how long to poll: 0 on machines with one processor, which the other side needs.
 Duration DefaultSpin();
 
 class AdaptiveSpin {
@@ -32,7 +32,7 @@ class AdaptiveSpin {
     const auto end = std::chrono::steady_clock::now() + std::min(most_, limit);
     do {
       if (is_ready()) {
-        num_misses_ = 0;
+        if (num_misses_ > 0) --num_misses_;
         return true;
       }
     } while (std::chrono::steady_clock::now() < end);
@@ -41,7 +41,7 @@ class AdaptiveSpin {
   }
 
  private:
-  static constexpr uint32_t kMaxMisses = 8;    // in a row
+  static constexpr uint32_t kMaxMisses = 8;    // more than successes
   static constexpr uint32_t kRetryEvery = 32;  // waits
 
   const Duration most_;

@@ -36,13 +36,34 @@ TEST(AdaptiveSpinTest, PollsRarelyAfterSeveralVainAttempts) {
   EXPECT_EQ(NumVainPolls(&spin, 3200), 100);
 }
 
-TEST(AdaptiveSpinTest, PollsAgainAfterASuccess) {
+TEST(AdaptiveSpinTest, PollsAgainAfterSuccesses) {
   AdaptiveSpin spin(1us);
   NumVainPolls(&spin, 8);
-  bool is_found = false;
-  for (int i = 0; i < 32 && !is_found; ++i) is_found = spin.Spin(1us, [] { return true; });
-  EXPECT_TRUE(is_found);
+  int found = 0;
+  for (int i = 0; i < 32 && found == 0; ++i) found += spin.Spin(1us, [] { return true; });
+  EXPECT_EQ(found, 1);
+  // From the first success on, each wait polls.
+  for (int i = 0; i < 7; ++i) found += spin.Spin(1us, [] { return true; });
+  EXPECT_EQ(found, 8);
   EXPECT_EQ(NumVainPolls(&spin, 8), 8);
+}
+
+TEST(AdaptiveSpinTest, PollsRarelyIfFewAttemptsSucceed) {
+  AdaptiveSpin spin(1us);
+  const auto num_polls = [&](int vain, int waits) {
+    int polls = 0;
+    for (int i = 0; i < waits; ++i) {
+      bool has_polled = false;
+      (void)spin.Spin(1us, [&] {
+        has_polled = true;
+        return i % (vain + 1) == vain;
+      });
+      polls += has_polled ? 1 : 0;
+    }
+    return polls;
+  };
+  EXPECT_EQ(num_polls(/*vain=*/1, 1000), 1000);
+  EXPECT_LT(num_polls(/*vain=*/3, 1000), 200);
 }
 
 TEST(AdaptiveSpinTest, NeverPollsWithoutATime) {

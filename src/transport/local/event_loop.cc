@@ -16,9 +16,8 @@
 namespace reverb::internal {
 
 Duration DefaultSpin() {
-  constexpr unsigned kManyProcessors = 8;
   constexpr Duration kSpin = std::chrono::microseconds(50);
-  static const Duration spin = std::thread::hardware_concurrency() >= kManyProcessors ? kSpin : Duration(0);
+  static const Duration spin = std::thread::hardware_concurrency() >= 2 ? kSpin : Duration(0);
   return spin;
 }
 

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/memory_budget.h"
 #include "reverb/status.h"
 #include "transport/local/descriptor.h"
 #include "transport/messages.h"
@@ -119,6 +120,7 @@ struct IncomingFrame {
   // Valid until the next frame is read, or as long as `keeper`, if that is not empty.
   std::span<const uint8_t> inline_bytes;
   Buffer keeper;
+  MemoryCharge charge = {};  // of keeper, at a server
 };
 
 // --- Greetings ---

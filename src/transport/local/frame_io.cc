@@ -97,6 +97,7 @@ FrameReader::Outcome FrameReader::Parse(IncomingFrame* frame, Status* status) {
   }
   frame->keeper = Buffer::Allocate(inline_bytes, &large_bytes_);
   frame->inline_bytes = frame->keeper.span();
+  frame->charge = {limits_.memory, MemoryPart::kReceiving, static_cast<int64_t>(inline_bytes)};
   large_received_ = std::min<size_t>(inline_bytes, buffered());
   std::memcpy(large_bytes_, block_.get() + begin_, large_received_);
   begin_ += large_received_;
@@ -195,6 +196,11 @@ FrameReader::Outcome FrameReader::Receive(int fd, Status* status) {
   (large_bytes_ != nullptr ? large_received_ : end_) += static_cast<size_t>(received);
   is_drained_ = static_cast<size_t>(received) < into.iov_len;
   return Outcome::kFrame;
+}
+
+void FrameReader::Drop() {
+  large_ = {};
+  large_bytes_ = nullptr;
 }
 
 // --- Writing --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/memory_budget.h"
 #include "reverb/status.h"
 #include "transport/local/descriptor.h"
 #include "transport/local/frame.h"
@@ -26,6 +27,8 @@ struct FrameLimits {
   uint32_t max_references = uint32_t{1} << 20;
   bool accepts_announcements = true;
   bool accepts_bodies = false;
+  // Inline bytes of large frames are charged to it; null: to nothing.
+  MemoryBudget* memory = nullptr;
 };
 
 class FrameReader {
@@ -42,6 +45,8 @@ class FrameReader {
   // call Refill() when there is more to read.
   Outcome Next(int fd, IncomingFrame* frame, Status* status);
   void Refill() { is_drained_ = false; }
+  // Frees a large frame that was not received completely. Next() must not be called any more.
+  void Drop();
 
  private:
   // Returns nothing when bytes are missing.

@@ -15,9 +15,11 @@
 namespace reverb::internal {
 namespace {
 
-FrameLimits LimitsOf(const WireLimits& limits) {
+FrameLimits LimitsOf(const RequestHandler& handler) {
+  const WireLimits& limits = handler.wire_limits();
   return {.max_inline_bytes = limits.max_message_bytes,
-          .max_references = static_cast<uint32_t>(limits.max_chunks)};
+          .max_references = static_cast<uint32_t>(limits.max_chunks),
+          .memory = handler.memory()};
 }
 
 // Segments that a client may announce on one socket.
@@ -25,7 +27,7 @@ constexpr size_t kMaxClientSegments = 64;
 
 MessageSocket::Options OptionsOf(const LocalServerCore& core) {
   const WireLimits& limits = core.handler()->wire_limits();
-  return {.frames = LimitsOf(limits),
+  return {.frames = LimitsOf(*core.handler()),
           .memory = ProcessSharedMemory(),
           .max_message_bytes = limits.max_message_bytes,
           .max_sent_pinned_bytes = core.options().max_pinned_bytes,
@@ -236,7 +238,7 @@ Status ServerSocket::BeginRequest(IncomingFrame* frame) {
                                  std::to_string(frame->header.method));
   }
   if (method == Method::kRows) return BeginRows(frame);
-  if (method != Method::kCheckpoint) {
+  if (!MayBlock(method, *handler_)) {
     Send(MakeReply(method, message, handler_.get()), /*notify=*/false);
     return Status::Ok();
   }
@@ -254,7 +256,7 @@ Status ServerSocket::BeginRequest(IncomingFrame* frame) {
     });
   });
   if (started) return Status::Ok();
-  return Status::Unavailable("too many checkpoints are being written, or the server is stopping");
+  return Status::Unavailable("too many calls that wait for a disk, or the server is stopping");
 }
 
 Status ServerSocket::BeginCall(const IncomingFrame& frame) {

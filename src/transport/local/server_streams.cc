@@ -76,15 +76,35 @@ class LocalInsertPeer final : public SessionStream<InsertSession, InsertPeer> {
   InsertMessage message_;  // decoded, for HandleMessage()
 };
 
+// A reply whose samples live until the client has returned the message. By then their counters have left the caches: they
+// are prefetched some samples before they are released.
+struct KeptSampleReply {
+  explicit KeptSampleReply(SampleReply sent) : reply(std::move(sent)) {}
+  KeptSampleReply(const KeptSampleReply&) = delete;
+  KeptSampleReply& operator=(const KeptSampleReply&) = delete;
+  ~KeptSampleReply() {
+    constexpr size_t kAhead = 16;
+    std::vector<Sample>& samples = reply.samples;
+    for (size_t i = 0; i < samples.size(); ++i) {
+      if (i + kAhead < samples.size()) {
+        __builtin_prefetch(Trajectory::counted_object(samples[i + kAhead].trajectory.handle()), 1);
+      }
+      samples[i].trajectory = Trajectory();
+    }
+  }
+
+  SampleReply reply;
+};
+
 class LocalSamplePeer final : public SessionStream<SampleSession, SamplePeer> {
  public:
   using SessionStream::SessionStream;
 
   bool sends_references() const override { return true; }
   Sent Reply(SampleReply reply) override {
-    const auto kept = std::make_shared<const SampleReply>(std::move(reply));
+    const auto kept = std::make_shared<const KeptSampleReply>(std::move(reply));
     const WireMessage message =
-        EncodeSampleReply(*kept, WireEncoding::ForSharedMemory(ProcessSharedMemory()));
+        EncodeSampleReply(kept->reply, WireEncoding::ForSharedMemory(ProcessSharedMemory()));
     const StreamSocket::Sent sent = socket_->SendMessage(message, kept);
     if (sent == StreamSocket::Sent::kClosed) return {};
     return {.bytes = message.total_bytes(), .ready = sent == StreamSocket::Sent::kNow};

@@ -281,47 +281,77 @@ Status SegmentTable::TakeBody(IncomingFrame* frame) {
   return Status::Ok();
 }
 
+namespace {
+
+// The inline bytes of a message, of which those up to `position` are resolved, and the size of what is resolved.
+struct ResolvedBytes {
+  std::span<const uint8_t> inline_bytes;
+  size_t position = 0;
+  uint64_t total_bytes = 0;
+};
+
+// Appends the slices of references to the bytes of one segment, up to one that is not valid or is to another segment.
+// Returns their number. Without errors and calls in the loop: a batch has a thousand references.
+size_t AppendSlices(std::span<const FrameReference> references, uint32_t segment,
+                    std::span<const uint8_t> bytes, uint64_t max_message_bytes, ResolvedBytes* resolved,
+                    std::vector<ByteSlice>* slices) {
+  ResolvedBytes now = *resolved;
+  size_t count = 0;
+  for (; count < references.size(); ++count) {
+    const FrameReference reference = references[count];
+    const uint64_t offset = reference.offset();
+    const uint64_t total = now.total_bytes + reference.length;
+    if (reference.segment() != segment || reference.at < now.position ||
+        reference.at > now.inline_bytes.size() || reference.length == 0 || offset > bytes.size() ||
+        reference.length > bytes.size() - offset || total > max_message_bytes) {
+      break;
+    }
+    if (reference.at > now.position) {
+      slices->push_back(now.inline_bytes.subspan(now.position, reference.at - now.position));
+      now.position = reference.at;
+    }
+    slices->emplace_back(bytes.data() + offset, reference.length);
+    now.total_bytes = total;
+  }
+  *resolved = now;
+  return count;
+}
+
+}  // namespace
+
 Status SegmentTable::Resolve(IncomingFrame* frame, uint64_t max_message_bytes, LocalMessage* message) {
   REVERB_RETURN_IF_ERROR(Announce(frame));
-  const std::span<const uint8_t> inline_bytes = frame->inline_bytes;
-  message->total_bytes = inline_bytes.size();
-  message->slices.reserve(2 * frame->references.size() + 1);
-  size_t position = 0;
-  uint32_t last_segment = UINT32_MAX;
-  for (const FrameReference& reference : frame->references) {
-    if (reference.at < position || reference.at > inline_bytes.size()) {
-      return BadReference("position " + std::to_string(reference.at) + " of " +
-                          std::to_string(inline_bytes.size()) + " inline bytes, after " +
-                          std::to_string(position));
+  std::span<const FrameReference> references = frame->references;
+  ResolvedBytes resolved{.inline_bytes = frame->inline_bytes, .total_bytes = frame->inline_bytes.size()};
+  message->slices.reserve(2 * references.size() + 1);
+  while (!references.empty()) {
+    const uint32_t segment = references.front().segment();
+    const auto found = segments_.find(segment);
+    if (found == segments_.end()) {
+      return BadReference("segment " + std::to_string(segment) + " was not announced");
     }
-    if (reference.segment() != last_segment) {
-      last_segment = reference.segment();
-      const auto found = segments_.find(last_segment);
-      if (found == segments_.end()) {
-        return BadReference("segment " + std::to_string(last_segment) + " was not announced");
-      }
-      REVERB_ASSIGN_OR_RETURN(std::shared_ptr<const MappedSegment> mapping, found->second->mapping());
-      message->mappings.push_back(std::move(mapping));
-      message->segments.push_back(found->second);
+    REVERB_ASSIGN_OR_RETURN(std::shared_ptr<const MappedSegment> mapping, found->second->mapping());
+    message->mappings.push_back(mapping);
+    message->segments.push_back(found->second);
+    references = references.subspan(
+        AppendSlices(references, segment, mapping->bytes(), max_message_bytes, &resolved, &message->slices));
+    if (references.empty()) break;
+    const FrameReference& next = references.front();
+    if (next.segment() != segment) continue;
+    if (next.at < resolved.position || next.at > resolved.inline_bytes.size()) {
+      return BadReference("position " + std::to_string(next.at) + " of " +
+                          std::to_string(resolved.inline_bytes.size()) + " inline bytes, after " +
+                          std::to_string(resolved.position));
     }
-    const std::span<const uint8_t> all = message->mappings.back()->bytes();
-    if (reference.offset() > all.size() || reference.length > all.size() - reference.offset()) {
-      return message->mappings.back()->Range(reference.offset(), reference.length).status();
-    }
-    const std::span<const uint8_t> bytes = all.subspan(reference.offset(), reference.length);
-    if (bytes.empty()) return BadReference("a reference is empty");
-    if (reference.at > position)
-      message->slices.push_back(inline_bytes.subspan(position, reference.at - position));
-    position = reference.at;
-    message->slices.push_back(bytes);
-    message->referenced_bytes += bytes.size();
-    message->total_bytes += bytes.size();
-    if (message->total_bytes > max_message_bytes) {
-      return Status::ResourceExhausted("a message has more than the " + std::to_string(max_message_bytes) +
-                                       " bytes that are accepted");
-    }
+    REVERB_RETURN_IF_ERROR(mapping->Range(next.offset(), next.length).status());
+    if (next.length == 0) return BadReference("a reference is empty");
+    return Status::ResourceExhausted("a message has more than the " + std::to_string(max_message_bytes) +
+                                     " bytes that are accepted");
   }
-  if (position < inline_bytes.size()) message->slices.push_back(inline_bytes.subspan(position));
+  const std::span<const uint8_t> rest = resolved.inline_bytes.subspan(resolved.position);
+  if (!rest.empty()) message->slices.push_back(rest);
+  message->total_bytes = resolved.total_bytes;
+  message->referenced_bytes = resolved.total_bytes - resolved.inline_bytes.size();
   return Status::Ok();
 }
 

@@ -291,6 +291,7 @@ void StreamSocket::FinishClose() {
     outbox_.Clear(&unsent);
   }
   held_.reset();
+  reader_.Drop();
   HandleClosed(std::move(why));
 }
 
