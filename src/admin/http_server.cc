@@ -283,6 +283,8 @@ class HttpConnection final : public HttpServer::Impl::AnyConnection,
   }
 
   void Respond(HttpResponse response, bool keeps_alive, bool is_head, unsigned version) {
+    // A client that sends bad requests may disagree with us about where the next one begins.
+    if (response.status == 400) keeps_alive = false;
     const bool is_stream = response.next_event != nullptr && !is_head;
     if (is_stream && !server_->EnterEventStream()) {
       response = {.status = 503,

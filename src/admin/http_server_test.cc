@@ -20,6 +20,7 @@ namespace {
 using ::reverb::test::StatusIs;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 HttpOptions EchoOptions() {
@@ -76,6 +77,20 @@ TEST(HttpServerTest, BoundsHeadersAndExplains) {
   TestHttpClient garbage(server->port());
   garbage.Send("hello\r\n\r\n");
   EXPECT_THAT(garbage.ReadAll(), StartsWith("HTTP/1.1 400 "));
+}
+
+TEST(HttpServerTest, ABadRequestEndsItsConnection) {
+  HttpOptions options;
+  options.handler = [](const HttpRequest& request) {
+    return HttpResponse{.status = request.target == "/bad" ? 400 : 404};
+  };
+  const auto server = HttpServer::Start(options).value();
+  TestHttpClient client(server->port());
+  client.Send(kGet);
+  EXPECT_THAT(client.ReadUntil("\r\n\r\n"), Not(HasSubstr("Connection: close\r\n")));
+  client.Send("GET /bad HTTP/1.1\r\nHost: here\r\n\r\n");
+  EXPECT_THAT(client.ReadUntil("\r\n\r\n"), HasSubstr("Connection: close\r\n"));
+  EXPECT_EQ(client.ReadAll(), "");  // the end, long before the connection has been idle for too long
 }
 
 TEST(HttpServerTest, EndsSlowAndIdleConnections) {

@@ -307,9 +307,14 @@ class AdminPort(AdminTest):
                     answer = admin.get(path, Host=host)
                     self.assertEqual((answer.status, "hosts" in answer.json["error"]), (403, True))
             self.assertEqual(admin.get(path, Origin="null").status, 403)
-        self.assertTrue(admin.send(b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400 "))
-        twice = b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
-        self.assertTrue(admin.send(twice).startswith(b"HTTP/1.1 400 "))
+        for text in (
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        ):
+            with self.subTest(text):
+                answer = admin.send(text)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 400 "), answer[:200])
+                self.assertIn(b"Connection: close\r\n", answer)
 
     # --- Hostile clients ---
 
