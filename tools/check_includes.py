@@ -339,7 +339,7 @@ SELF_TEST = [
         "#include <grpcpp/grpcpp.h>",
         "belongs in src/transport/grpc/*, apps/reverb/bench/limit_grpc.cc only",
     ),
-    ("src/core/d.cc", '#include "client/writer.h"', "core depends on tensor, base, include/reverb only"),
+    ("src/core/d.cc", '#include "client/writer.h"', "core depends on storage, tensor, base, include/reverb only"),
     (
         "src/core/e.cc",
         '#include "hwy/highway.h"',
@@ -375,7 +375,7 @@ SELF_TEST = [
         '#include "novel/b.h"',
         "src/core/j.cc includes novel/b.h: tools/check_includes.py does not know this folder",
     ),
-    ("apps/main.cc", '#include "server/server.h"', "apps depends on apps/reverb/bench, include/reverb only"),
+    ("apps/main.cc", '#include "server/server.h"', "apps depends on apps/reverb/bench, view, include/reverb only"),
     ("apps/serve.cc", '#include "flags.h"', None),
     ("apps/reverb/main.cc", '#include "bench/bench.h"', None),
     ("apps/reverb/bench/a.cc", '#include "bench/b.h"', None),
