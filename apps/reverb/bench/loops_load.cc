@@ -127,6 +127,15 @@ class InStepInsertLoop : public Loop {
   bool counts_;  // one loop per table
 };
 
+// Enough for the throughput of one client. The same for any number of clients, so that their figures compare, as long as
+// their samples take little memory.
+int64_t MaxInFlight(const Job& job) {
+  constexpr int64_t kProcessBytes = int64_t{64} << 20;
+  constexpr int64_t kMost = 1024;
+  if (job.size >= 40'000) return 2 * kBatch;
+  return std::clamp<int64_t>(kProcessBytes / (job.size * job.samplers), 2 * kBatch, kMost);
+}
+
 // Samples batches of 64 into existing arrays. Each slice opens a stream, which prefetches: counting starts
 // when its window is full, so that as many samples are prefetched at the start as at the end.
 class SampleLoop : public Loop {
@@ -139,8 +148,7 @@ class SampleLoop : public Loop {
         has_own_layout_(!job.table.empty()),
         in_step_(job.in_step),
         wait_(job.wait()),
-        // Enough for the throughput of one client without too much memory for many clients.
-        max_in_flight_(job.size < 40'000 ? std::max<int64_t>(2 * kBatch, 1024 / job.samplers) : 2 * kBatch),
+        max_in_flight_(MaxInFlight(job)),
         memory_(has_own_layout_ ? 0 : kBatch * job.size) {
     if (in_step_) wait_.timeout = kPatience;
   }
