@@ -112,24 +112,22 @@ void EventLoop::Post(std::function<void()> work) {
   (void)!write(wake_up_.get(), &one, sizeof one);
 }
 
-// Returns whether the loop goes on.
-bool EventLoop::RunPosted() {
-  while (true) {
-    std::vector<std::function<void()>> posted;
-    {
-      MutexLock lock(&mu_);
-      posted.swap(posted_);
-      if (posted.empty()) return !is_stopping_;
-      is_woken_ = false;
-    }
-    for (const std::function<void()>& work : posted) work();
+void EventLoop::RunPosted() {
+  std::vector<std::function<void()>> posted;
+  {
+    MutexLock lock(&mu_);
+    if (posted_.empty()) return;
+    posted.swap(posted_);
+    is_woken_ = false;
   }
+  for (const std::function<void()>& work : posted) work();
 }
 
-int EventLoop::WaitForEvents(std::span<epoll_event> events) {
+int EventLoop::WaitForEvents(std::span<epoll_event> events, bool may_wait) {
   const auto wait = [&](int timeout) {
     return epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
   };
+  if (!may_wait) return wait(0);
   int count = 0;
   if (spin_.Spin(Duration::max(), [&] { return (count = wait(0)) != 0; })) return count;
   return wait(-1);
@@ -137,8 +135,15 @@ int EventLoop::WaitForEvents(std::span<epoll_event> events) {
 
 void EventLoop::Run() {
   std::array<epoll_event, 64> events;
-  while (RunPosted()) {
-    const int count = WaitForEvents(events);
+  while (true) {
+    RunPosted();
+    bool has_posted = false;
+    {
+      MutexLock lock(&mu_);
+      has_posted = !posted_.empty();
+      if (is_stopping_ && !has_posted) return;
+    }
+    const int count = WaitForEvents(events, /*may_wait=*/!has_posted);
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.u64 == 0) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "testing/wait.h"
@@ -70,6 +71,23 @@ TEST_P(EventLoopTest, PostedWorkRunsOnTheThreadInOrder) {
   EXPECT_EQ(next, 1001) << "Stop() waits for it";
   EXPECT_TRUE(in_order);
   EXPECT_FALSE(loop_->is_this_thread());
+}
+
+TEST_P(EventLoopTest, EventsComeBetweenWorkThatPostsItselfAgain) {
+  constexpr int kMost = 1'000'000;
+  const auto counter = std::make_shared<Counter>();
+  ASSERT_NE(loop_->Add(counter->fd.get(), EPOLLIN, counter), 0u);
+  std::atomic<bool> is_done{false};
+  int turns = 0;
+  std::function<void()> work = [&] {
+    if (turns++ == 0) counter->Add(1);
+    is_done = counter->total > 0 || turns == kMost;
+    if (!is_done) loop_->Post(work);
+  };
+  loop_->Post(work);
+  ASSERT_TRUE(test::WaitUntil([&] { return is_done.load(); }));
+  loop_->Stop();
+  EXPECT_LT(turns, kMost);
 }
 
 TEST(EventLoopStartTest, AClosedDescriptorCannotBeWatched) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +19,8 @@ namespace {
 // After this time without a Poll() the loop reads again.
 constexpr Duration kPollingIdle = std::chrono::milliseconds(20);
 constexpr Duration kHangUpPause = std::chrono::microseconds(100);
+// Frames of one socket that the loop handles before it looks at the others: a peer may send faster than they are handled.
+constexpr int kMaxFramesPerTurn = 8;
 
 // Waits until the socket is readable or closed.
 bool WaitReadable(int fd, Duration most, AdaptiveSpin* spin) {
@@ -165,29 +168,38 @@ void StreamSocket::ReadOnLoop() {
     MutexLock lock(&mu_);
     if (is_closed_ || reason_ || is_paused_ || is_reading_) return;
     is_reading_ = true;
+    is_unfinished_ = false;
     UpdateInterest();
     fd = fd_.get();
   }
-  ReadFrames(fd);
-  MutexLock lock(&mu_);
-  is_reading_ = false;
+  const bool is_unfinished = ReadFrames(fd, kMaxFramesPerTurn);
+  {
+    MutexLock lock(&mu_);
+    is_reading_ = false;
+    is_unfinished_ = is_unfinished;
+  }
+  if (is_unfinished) loop_->Post([self = shared_from_this()] { self->ReadOnLoop(); });
 }
 
 bool StreamSocket::Poll(Duration most) {
   if (IsInherited()) return false;
   int fd = -1;
   bool checks = false;
+  bool is_unfinished = false;
   {
     MutexLock lock(&mu_);
     if (watch_id_ == 0 || is_closed_ || reason_ || is_reading_) return false;
     is_reading_ = true;
     is_polled_ = true;
+    is_unfinished = std::exchange(is_unfinished_, false);
     checks = num_pollers_ == 0 && !std::exchange(will_check_, true);
     UpdateInterest();
     fd = fd_.get();
   }
   if (checks) CheckPollingLater();
-  if (WaitReadable(fd, most, &spin_)) ReadFrames(fd);
+  if (is_unfinished || WaitReadable(fd, most, &spin_)) {
+    (void)ReadFrames(fd, std::numeric_limits<int>::max());
+  }
   bool is_closing = false;
   {
     MutexLock lock(&mu_);
@@ -233,25 +245,30 @@ void StreamSocket::EndPolling() {
   CheckPollingLater();
 }
 
-void StreamSocket::ReadFrames(int fd) {
+bool StreamSocket::ReadFrames(int fd, int most) {
   reader_.Refill();
   while (!IsClosing()) {
+    if (most-- == 0) return true;
     if (!held_) {
       Status status;
       IncomingFrame& frame = held_.emplace();
       const FrameReader::Outcome outcome = reader_.Next(fd, &frame, &status);
       if (outcome != FrameReader::Outcome::kFrame) {
         held_.reset();
-        if (outcome == FrameReader::Outcome::kIncomplete) return;
-        if (outcome == FrameReader::Outcome::kFailed) return HandleBadFrame(std::move(status));
-        return Close(Status::Unavailable("the peer has disconnected"));
+        if (outcome == FrameReader::Outcome::kFailed) {
+          HandleBadFrame(std::move(status));
+        } else if (outcome == FrameReader::Outcome::kClosed) {
+          Close(Status::Unavailable("the peer has disconnected"));
+        }
+        return false;
       }
     }
-    if (!MayHandle(*held_)) return;
+    if (!MayHandle(*held_)) return false;
     IncomingFrame frame = *std::move(held_);
     held_.reset();
     HandleFrame(&frame);
   }
+  return false;
 }
 
 // --- Closing ---

@@ -103,7 +103,8 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   void FinishClose() EXCLUDES(mu_);
   // Reads on the loop's thread, unless another thread does.
   void ReadOnLoop() EXCLUDES(mu_);
-  void ReadFrames(int fd) EXCLUDES(mu_);
+  // Returns false if the socket has no more frames now, true after `most` of them.
+  bool ReadFrames(int fd, int most) EXCLUDES(mu_);
   // Makes the loop read again if no thread has called Poll() for a while.
   void EndPollingIfIdle() EXCLUDES(mu_);
   void CheckPollingLater();
@@ -130,11 +131,12 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   bool is_broken_ GUARDED_BY(mu_) = false;  // the peer reads nothing more; it may have sent a reason
   bool notify_written_ GUARDED_BY(mu_) = false;
   int64_t num_wanted_ GUARDED_BY(mu_) = 0;
-  bool is_paused_ GUARDED_BY(mu_) = false;   // held_ waits
-  bool is_reading_ GUARDED_BY(mu_) = false;  // a thread uses reader_ and held_, and calls HandleFrame()
-  bool is_polled_ GUARDED_BY(mu_) = false;   // the loop does not watch for frames
-  int num_pollers_ GUARDED_BY(mu_) = 0;      // PollingScopes
-  bool will_check_ GUARDED_BY(mu_) = false;  // EndPollingIfIdle() will be called
+  bool is_paused_ GUARDED_BY(mu_) = false;      // held_ waits
+  bool is_reading_ GUARDED_BY(mu_) = false;     // a thread uses reader_ and held_, and calls HandleFrame()
+  bool is_unfinished_ GUARDED_BY(mu_) = false;  // frames that were received already may wait in reader_
+  bool is_polled_ GUARDED_BY(mu_) = false;      // the loop does not watch for frames
+  int num_pollers_ GUARDED_BY(mu_) = 0;         // PollingScopes
+  bool will_check_ GUARDED_BY(mu_) = false;     // EndPollingIfIdle() will be called
   std::chrono::steady_clock::time_point last_poll_ GUARDED_BY(mu_);
   std::optional<Status> reason_ GUARDED_BY(mu_);  // of closing
   bool close_after_sending_ GUARDED_BY(mu_) = false;
