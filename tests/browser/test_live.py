@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import urllib.request
 
 from conditions import wait_for_waiters
 from driver import assert_gone, assert_number, assert_text, assert_visible, number_in
 from load import inserting, running, sampling
+import numpy as np
 
 
 def test_shows_rates_sizes_and_clients_while_a_writer_and_a_sampler_run(start_server, open_page):
@@ -60,6 +62,21 @@ def test_memory_is_shown_with_its_limit(start_server, open_page):
     assert_text(page.find("#memory .legend"), "stored")
     assert_visible(page.find("#memory .mark"))
     assert page.find("#memory .stack").get_attribute("aria-label").startswith("stored ")
+
+
+def test_the_disk_is_shown_where_data_may_move_to_it(start_server, open_page, tmp_path):
+    page = open_page(start_server("replay").url).open()
+    assert_gone(page.find("#storage"))
+    server = start_server(
+        "replay", config=f'[storage]\npath = "{tmp_path}/tier"\nmemory_limit = "4 MB"\ndisk_limit = "256 MiB"\n'
+    )
+    client = server.client("actor")
+    for i in range(40):
+        client.insert([np.random.default_rng(i).bytes(400_000)], {"replay": 1.0})
+    page = open_page(server.url).open()
+    assert_text(page.find("#storage .figure"), re.compile(r"^1\d(\.\d)? MiB on disk"))
+    assert_text(page.find("#storage .terms"), "of 256 MiB")
+    assert_gone(page.find("#storage .sentence"))
 
 
 def test_follows_a_limiter_that_starts_to_block_and_ends(start_server, open_page):

@@ -1,4 +1,4 @@
-// What concerns the server as a whole: memory, totals, clients, checkpoints, connections, errors.
+// What concerns the server as a whole: memory, disk, totals, clients, checkpoints, connections, errors.
 
 class Overview {
   constructor() {
@@ -11,6 +11,10 @@ class Overview {
     this.waits = new Lines('waiters');
     this.waitText = element('p', {class: 'figure'});
     byId('waits').append(this.waitText, this.waits.node);
+    this.storage = new TermList();
+    this.storageText = element('p', {class: 'figure'});
+    this.storageError = element('p', {class: 'sentence'});
+    byId('storage').append(this.storageText, this.storageError, this.storage.node);
     this.checkpoint = new TermList();
     this.checkpointText = element('p', {class: 'sentence'});
     byId('checkpoint').append(this.checkpointText, this.checkpoint.node);
@@ -26,6 +30,7 @@ class Overview {
   update(info) {
     this.chart.update(rateHistory.of('total'), rateHistory.now, info.rates);
     this.updateMemory(info);
+    this.updateStorage(info);
     this.updateWaits(info);
     this.updateCheckpoint(info.checkpoint, rateHistory.now);
     const {connections = {}, streams = {}, traffic = {}} = info;
@@ -76,6 +81,25 @@ class Overview {
       ['Limit of stored data', hasMaxBytes ? bytesText(info.max_bytes) : 'none'], ['Chunks', countText(info.chunks)],
       ['Kept for a checkpoint', part('parked')], ['Waiting items', part('waiting')], ['Chunks in transit', part('in_transit')],
       ['Being received', part('receiving')], ['Being sent', part('replies')],
+    ]);
+  }
+
+  updateStorage(info) {
+    const hasStorage = isKnown(info.storage_memory_limit);
+    setHidden(byId('storage'), !hasStorage);
+    if (!hasStorage) return;
+    const error = cleanText(info.storage_error, 400);
+    const hasLost = info.storage_lost_chunks > 0;
+    const ofLimit = (bytes, limit) => bytesText(bytes) + (isKnown(limit) ? ` of ${bytesText(limit)}` : '');
+    setText(this.storageText, `${bytesText(info.storage_disk_bytes)} on disk`);
+    setClass(this.storageText, 'wait', error !== '' || hasLost);
+    setHidden(this.storageError, error === '');
+    setText(this.storageError, `No data can be moved to disk: ${error}`);
+    this.storage.update([
+      ['In memory', ofLimit(info.storage_memory_bytes, info.storage_memory_limit)],
+      ['Files', ofLimit(info.storage_file_bytes, info.storage_disk_limit)],
+      ['Moved to disk', bytesText(info.storage_written_bytes)], ['Read from disk', bytesText(info.storage_read_bytes)],
+      ['Chunks lost', hasLost ? countText(info.storage_lost_chunks) : null],
     ]);
   }
 
