@@ -181,15 +181,21 @@ TEST(HttpServerTest, AChildOfForkKeepsNoSocket) {
   TestHttpClient client(port);
   client.Send(kGet);
   EXPECT_THAT(client.ReadUntil("here"), HasSubstr("GET /x"));
-  int pipe_ends[2];
+  int begun[2], pipe_ends[2];
+  ASSERT_EQ(pipe(begun), 0);
   ASSERT_EQ(pipe(pipe_ends), 0);
   const pid_t child = fork();
   if (child == 0) {
     close(pipe_ends[1]);
     char byte = 0;
+    (void)!write(begun[1], &byte, 1);
     (void)!read(pipe_ends[0], &byte, 1);  // lives until the parent is done
     _exit(0);
   }
+  char byte = 0;
+  ASSERT_EQ(read(begun[0], &byte, 1), 1);  // fork() may return here before the child runs
+  close(begun[0]);
+  close(begun[1]);
   close(pipe_ends[0]);
   server->Stop();
   server.reset();

@@ -166,9 +166,8 @@ void StreamSocket::ReadOnLoop() {
   int fd = -1;
   {
     MutexLock lock(&mu_);
-    if (is_closed_ || reason_ || is_paused_ || is_reading_) return;
+    if (is_closed_ || reason_ || is_paused_ || is_reading_ || will_continue_) return;
     is_reading_ = true;
-    is_unfinished_ = false;
     UpdateInterest();
     fd = fd_.get();
   }
@@ -176,9 +175,18 @@ void StreamSocket::ReadOnLoop() {
   {
     MutexLock lock(&mu_);
     is_reading_ = false;
-    is_unfinished_ = is_unfinished;
+    is_unfinished_ = will_continue_ = is_unfinished;
   }
-  if (is_unfinished) loop_->Post([self = shared_from_this()] { self->ReadOnLoop(); });
+  if (is_unfinished) loop_->Post([self = shared_from_this()] { self->ContinueReading(); });
+}
+
+void StreamSocket::ContinueReading() {
+  {
+    MutexLock lock(&mu_);
+    will_continue_ = false;
+    if (!std::exchange(is_unfinished_, false)) return;  // Poll() has read on
+  }
+  ReadOnLoop();
 }
 
 bool StreamSocket::Poll(Duration most) {

@@ -101,8 +101,10 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   void BeginClose(Status why, bool after_sending) EXCLUDES(mu_);
   // Closes the socket if that is due. On the loop's thread.
   void FinishClose() EXCLUDES(mu_);
-  // Reads on the loop's thread, unless another thread does.
+  // Reads on the loop's thread, unless another thread does, or ContinueReading() will.
   void ReadOnLoop() EXCLUDES(mu_);
+  // Reads on, after the other sockets of the loop had their turn.
+  void ContinueReading() EXCLUDES(mu_);
   // Returns false if the socket has no more frames now, true after `most` of them.
   bool ReadFrames(int fd, int most) EXCLUDES(mu_);
   // Makes the loop read again if no thread has called Poll() for a while.
@@ -134,6 +136,7 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   bool is_paused_ GUARDED_BY(mu_) = false;      // held_ waits
   bool is_reading_ GUARDED_BY(mu_) = false;     // a thread uses reader_ and held_, and calls HandleFrame()
   bool is_unfinished_ GUARDED_BY(mu_) = false;  // frames that were received already may wait in reader_
+  bool will_continue_ GUARDED_BY(mu_) = false;  // ContinueReading() is posted
   bool is_polled_ GUARDED_BY(mu_) = false;      // the loop does not watch for frames
   int num_pollers_ GUARDED_BY(mu_) = 0;         // PollingScopes
   bool will_check_ GUARDED_BY(mu_) = false;     // EndPollingIfIdle() will be called

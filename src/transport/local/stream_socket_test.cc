@@ -52,7 +52,7 @@ class FloodedSocket final : public StreamSocket {
   void HandleClosed(Status /*why*/) override { is_closed_ = true; }
 
  private:
-  static constexpr size_t kInlineBytes = 1000;
+  static constexpr size_t kInlineBytes = 100;
 
   const Descriptor peer_;
   std::string frame_;
@@ -91,6 +91,15 @@ TEST_F(StreamSocketTest, ASocketThatIsNeverEmptyLeavesTimeForOthers) {
   EXPECT_TRUE(test::WaitUntil([&] { return other->num_frames() > 100; }));
   const int before = flooded->num_frames();
   EXPECT_TRUE(test::WaitUntil([&] { return flooded->num_frames() > before + 100; }));
+  // However long it goes on, only some frames are handled between two events of another socket.
+  EXPECT_TRUE(test::WaitUntil([&] { return flooded->num_frames() > 20'000; }));
+  std::atomic<int> frames{0};
+  loop_->Post([&] {  // runs between two turns
+    const int begin = flooded->num_frames();
+    loop_->Post([&, begin] { frames = flooded->num_frames() - begin + 1; });
+  });
+  EXPECT_TRUE(test::WaitUntil([&] { return frames > 0; }));
+  EXPECT_LT(frames, 100);
   CloseAndWait(flooded);
   CloseAndWait(other);
 }
@@ -98,7 +107,7 @@ TEST_F(StreamSocketTest, ASocketThatIsNeverEmptyLeavesTimeForOthers) {
 TEST_F(StreamSocketTest, EveryFrameIsHandledWhenNoMoreCome) {
   const std::shared_ptr<FloodedSocket> socket = Make();
   socket->Stop();
-  ASSERT_GT(socket->num_sent(), 100);
+  ASSERT_GT(socket->num_sent(), 50);
   ASSERT_TRUE(socket->Attach());
   EXPECT_TRUE(test::WaitUntil([&] { return socket->num_frames() == socket->num_sent(); }));
   CloseAndWait(socket);
@@ -110,10 +119,10 @@ TEST_F(StreamSocketTest, AThreadThatPollsTakesOverWhatWasReceived) {
     const std::shared_ptr<FloodedSocket> socket = Make();
     socket->Stop();
     ASSERT_TRUE(socket->Attach());
-    for (int i = 0; i < 1000 && socket->num_frames() < socket->num_sent(); ++i) {
+    EXPECT_TRUE(test::WaitUntil([&] {
       (void)socket->Poll(std::chrono::milliseconds(1));
-    }
-    EXPECT_EQ(socket->num_frames(), socket->num_sent());
+      return socket->num_frames() == socket->num_sent();
+    }));
     CloseAndWait(socket);
   }
 }
