@@ -227,8 +227,8 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // Stores the next item of `op`. REQUIRES: it need not wait.
   void StoreNextItem(Operation* op, int64_t wall_nanos, Round* round) REQUIRES(mu_);
   WaitReason MakeRoom(const Item& item, Round* round) REQUIRES(mu_);
-  // Returns whether evicting an item can make room for `more` bytes. `evicted`: the bytes evicted for them so far.
-  bool MayEvictFor(int64_t more, int64_t evicted) const REQUIRES(mu_);
+  // Returns whether evicting an item can make room for `more` bytes of `item`. `evicted`: the bytes evicted for them so far.
+  bool MayEvictFor(const Item& item, int64_t more, int64_t evicted) const REQUIRES(mu_);
   void ChargeIndex() REQUIRES(mu_) {
     constexpr int64_t kGranule = 64 << 10;
     const int64_t bytes = state_->index_bytes();

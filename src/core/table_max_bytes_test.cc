@@ -51,6 +51,26 @@ TEST_F(TableMaxBytesTest, OtherTablesAreNotAffected) {
   EXPECT_EQ(other->size(), 4);
 }
 
+TEST_F(TableMaxBytesTest, FullTablesGoOnWhenTheStoreIsFullToo) {
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.max_bytes = 4 * ChunkBytes()}, &clock_);
+  auto first = Make(Options(2));
+  auto second = Make(Options(2));
+  for (uint64_t key = 1; key <= 20; ++key) {
+    ASSERT_OK(Insert(*first, key));
+    ASSERT_OK(Insert(*second, 100 + key));
+  }
+  EXPECT_EQ(first->size(), 2);
+  EXPECT_EQ(second->size(), 2);
+}
+
+TEST_F(TableMaxBytesTest, ATableThatIsNotFullWaitsForTheStore) {
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.max_bytes = 4 * ChunkBytes()}, &clock_);
+  auto table = Make(Options(5));
+  for (uint64_t key : {1, 2, 3, 4}) ASSERT_OK(Insert(*table, key));
+  EXPECT_THAT(Insert(*table, 5), StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
+  EXPECT_EQ(table->size(), 4);
+}
+
 TEST_F(TableMaxBytesTest, ALargeItemEvictsSeveral) {
   auto table = Make(Options(4));
   for (uint64_t key : {1, 2, 3, 4}) ASSERT_OK(Insert(*table, key));

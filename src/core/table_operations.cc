@@ -102,7 +102,7 @@ WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
       if (!chunk->is_stored()) more += chunk->bytes();
     });
     if (store.HasRoomFor(more)) return WaitReason::kNone;
-    if (MayEvictFor(more, evicted)) {
+    if (MayEvictFor(item, more, evicted)) {
       const int64_t before = state_->referenced_bytes();
       state_->EvictOne(&round->effects);
       evicted += std::max<int64_t>(before - state_->referenced_bytes(), 1);
@@ -115,12 +115,12 @@ WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
   }
 }
 
-bool ConcurrentTable::MayEvictFor(int64_t more, int64_t evicted) const {
+bool ConcurrentTable::MayEvictFor(const Item& item, int64_t more, int64_t evicted) const {
   const ChunkStore& store = *environment_.store;
   // A full table would evict for this item anyway. With kEvict any table evicts, unless the data of other
   // tables alone leaves no room. (Shared chunks make that sum too optimistic, never too strict.)
   const bool evicts = store.options().policy == MemoryPolicy::kEvict;
-  if (state_->size() < (evicts ? 1 : state_->max_size())) return false;
+  if (evicts ? state_->size() < 1 : !state_->IsFullFor(item)) return false;
   if (const ChunkTier* const tier = store.tier();
       tier != nullptr && store.HasRoomInBound(more) &&
       (tier->holds_memory() || store.budget().HasRoomToKeep(more))) {

@@ -187,6 +187,16 @@ void TableState::EvictOne(Effects* effects) {
   Remove(pick.slot, Removal::kEvicted, effects);
 }
 
+bool TableState::IsFullFor(const Item& item) const {
+  if (size_ >= max_size_) return true;
+  if (!has_max_bytes() || size_ == 0) return false;
+  int64_t more = 0;
+  item.trajectory.ForEachChunk([&](const Chunk* chunk) {
+    if (!chunk_uses_->Find(reinterpret_cast<uintptr_t>(chunk))) more += chunk->bytes();
+  });
+  return held_bytes_ + more > max_bytes_;
+}
+
 bool TableState::EvictExcess(int64_t n, Effects* effects) {
   for (; n > 0 && IsTooLarge(); --n) {
     Selection pick;

@@ -89,6 +89,8 @@ class TableState {
   int64_t referenced_bytes() const { return referenced_bytes_; }
   // Returns 0 if there is no bound.
   int64_t max_bytes() const { return has_max_bytes() ? max_bytes_ : 0; }
+  // Returns whether the remover evicts items for this one, by max_size or max_bytes.
+  bool IsFullFor(const Item& item) const;
   // Returns about how much memory the table takes besides chunks: slots, keys, selectors, and slices of items.
   int64_t index_bytes() const {
     return static_cast<int64_t>(slots_.size() * (sizeof(SlotRecord) + kSelectorBytesPerSlot)) +
