@@ -430,8 +430,8 @@ std::optional<SamplerImpl::Outgoing> SamplerImpl::NextRequest(int64_t by_consume
   }
   // Returns credit in a separate message if there is nothing to request.
   for (Worker& worker : workers_) {
-    // The server may allow a smaller window than ours: returns credit at once if nothing is queued.
-    const bool is_starved = queued_ == 0 && worker.taken_bytes > 0 && worker.outstanding > 0;
+    // The server may allow a smaller window than ours: returns credit at once if nothing can be taken.
+    const bool is_starved = (queued_ == 0 || is_leased()) && worker.taken_bytes > 0 && worker.outstanding > 0;
     if (worker.stream && (is_starved || worker.taken_bytes > kMaxKeptCredit ||
                           worker.taken_bytes > options_.receive_window_bytes / 4)) {
       return Outgoing{worker.stream, {.taken_bytes = std::exchange(worker.taken_bytes, 0)}};
@@ -526,7 +526,11 @@ void SamplerImpl::TakeReply(size_t index, uint64_t attempt, SampleReply reply, u
     worker.queued += count;
     queue_.push_back(
         {.samples = std::move(reply.samples), .bytes = bytes, .worker = index, .attempt = attempt});
-    if (is_leased()) queue_.back().arrived = options_.clock->Now();
+    if (is_leased()) {
+      queue_.back().arrived = options_.clock->Now();
+      // A batch is taken when all of it is there, and the server may wait for this credit before it sends the rest.
+      worker.taken_bytes += std::exchange(queue_.back().bytes, 0);
+    }
   } else {
     worker.taken_bytes += bytes;
   }

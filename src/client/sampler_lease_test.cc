@@ -76,6 +76,22 @@ TEST_F(SamplerLeaseTest, ReleasesSamplesThatHaveLittleOfTheirLeaseLeft) {
   EXPECT_EQ(sample->key, 8u);
 }
 
+TEST_F(SamplerLeaseTest, CreditIsReturnedBeforeTheBatchIsComplete) {
+  std::vector<Sample> samples;
+  const auto take = [&] { return sampler_->Next(4, kTryOnce, &samples); };
+  EXPECT_THAT(take(), StatusIs(StatusCode::kDeadlineExceeded));
+  ASSERT_EQ(stream().requests.size(), 1u);
+  stream().Reply(1, 3, 7, {}, /*bytes=*/1000);
+  EXPECT_THAT(take(), StatusIs(StatusCode::kDeadlineExceeded));
+  // The server may have filled its window with these three.
+  ASSERT_EQ(stream().requests.size(), 2u);
+  EXPECT_EQ(stream().requests[1].taken_bytes, 1000u);
+  EXPECT_EQ(stream().requests[1].count, 0);
+  stream().Reply(1, 1, 10, Status::Ok(), /*bytes=*/10);
+  EXPECT_OK(take());
+  EXPECT_EQ(samples.size(), 4u);
+}
+
 TEST_F(SamplerLeaseTest, APartOfABatchStaysInTheQueue) {
   std::vector<Sample> samples;
   const auto take = [&](int64_t count) { return sampler_->Next(count, kTryOnce, &samples); };
