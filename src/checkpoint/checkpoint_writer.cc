@@ -84,7 +84,9 @@ struct CheckpointWriter::Attempt {
   PageEncoder encoder;
   std::vector<ChunkPlace> item_places;
   absl::flat_hash_map<const Chunk*, ChunkRef>
-      fetched;  // by tiered chunk: its data, read for the current page
+      fetched;                                        // by tiered chunk: its data, read for the current page
+  absl::flat_hash_map<uint64_t, Status> lost_chunks;  // by id: why their data on disk cannot be read
+  Status loss;                                        // the first of them that an item needs
   std::chrono::steady_clock::time_point next_progress = std::chrono::steady_clock::now() + kProgressInterval;
 
   // Logs how far a long write has come.
@@ -128,6 +130,7 @@ void CheckpointWriter::Adopt(std::string path, std::vector<LoadedSegment> segmen
 Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot,
                                                         std::vector<SavedWriter> writers,
                                                         int64_t wall_nanos) {
+  lost_items_.clear();
   REVERB_RETURN_IF_ERROR(PrepareRoot());
   const Result<std::unique_ptr<FileLock>> lock =
       fs_->LockFile(JoinPath(segments_path_, kLockName), options_.lock_timeout);
@@ -340,7 +343,7 @@ std::set<uint64_t> CheckpointWriter::ChooseVictimPages(const Snapshot& snapshot)
 Status CheckpointWriter::WriteTables(const Snapshot& snapshot, Attempt* attempt) {
   for (const auto& table : snapshot.tables) REVERB_RETURN_IF_ERROR(WriteTable(*table, attempt));
   for (const auto& table : snapshot.row_tables) REVERB_RETURN_IF_ERROR(WriteRowTable(*table, attempt));
-  return Status::Ok();
+  return std::exchange(attempt->loss, Status::Ok());
 }
 
 // Writes the records of all rows: they are small beside the data, of which only new chunks are written.
@@ -428,7 +431,14 @@ Result<CheckpointWriter::Page> CheckpointWriter::WritePage(const TableSnapshot& 
       if (fresh.chunks->empty() || fresh.chunks->back() != *place) fresh.chunks->push_back(*place);
       attempt->item_places.push_back(NameOf(*place, *attempt));
     });
-    if (status.ok()) attempt->encoder.Add(slot, record, attempt->item_places);
+    if (status.ok()) {
+      attempt->encoder.Add(slot, record, attempt->item_places);
+    } else if (status.code() == StatusCode::kDataLoss) {
+      // The attempt fails, but goes on: lost_items() has all of them.
+      lost_items_.push_back({.table = table.state().name, .key = record.key});
+      if (attempt->loss.ok()) attempt->loss = status;
+      status = Status::Ok();
+    }
   });
   REVERB_RETURN_IF_ERROR(status);
   fresh.chunks->shrink_to_fit();
@@ -448,6 +458,7 @@ Status CheckpointWriter::FetchPage(const TableSnapshot& table, size_t page, Atte
   ForEachItem(table, page, [&](size_t, const SlotRecord& record) {
     Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
       if (!chunk->is_tiered() || attempt->places.contains(chunk->id())) return;
+      if (attempt->lost_chunks.contains(chunk->id())) return;
       const auto known = places_.find(chunk->id());
       if (known != places_.end() && !segments_[known->second.segment]->is_victim) return;
       if (LinkChunk(chunk, attempt) || bytes > kMaxFetchedBytes) return;
@@ -460,6 +471,11 @@ Status CheckpointWriter::FetchPage(const TableSnapshot& table, size_t page, Atte
   PayloadTier* const tier = chunks.front()->tiered().tier;
   std::vector<Result<ChunkRef>> fetched = tier->FetchAndWait(chunks);
   for (size_t i = 0; i < chunks.size(); ++i) {
+    if (fetched[i].status().code() == StatusCode::kDataLoss) {
+      attempt->fetched.erase(chunks[i].get());
+      attempt->lost_chunks.emplace(chunks[i]->id(), fetched[i].status());
+      continue;
+    }
     REVERB_ASSIGN_OR_RETURN(attempt->fetched[chunks[i].get()], std::move(fetched[i]));
   }
   return Status::Ok();
@@ -524,6 +540,9 @@ Result<CheckpointWriter::Place> CheckpointWriter::WriteChunk(const Chunk& chunk,
     if (!segments_[known->second.segment]->is_victim) return known->second;
     if (!attempt->places.contains(chunk.id())) ++attempt->stats.chunks_moved;
   }
+  if (const auto lost = attempt->lost_chunks.find(chunk.id()); lost != attempt->lost_chunks.end()) {
+    return lost->second;
+  }
   const auto [entry, is_new] = attempt->places.try_emplace(chunk.id());
   if (!is_new) return entry->second;
   if (attempt->chunks == nullptr || attempt->chunks->bytes() >= options_.segment_bytes) {
@@ -536,7 +555,15 @@ Result<CheckpointWriter::Place> CheckpointWriter::WriteChunk(const Chunk& chunk,
   }
   entry->second = {attempt->chunks_index | kOfAttempt, attempt->chunks->count()};
   if (chunk.is_tiered()) {
-    REVERB_ASSIGN_OR_RETURN(const ChunkRef resident, ResidentForm(chunk, attempt));
+    const Result<ChunkRef> found = ResidentForm(chunk, attempt);
+    if (!found.ok()) {
+      attempt->places.erase(chunk.id());
+      if (found.status().code() == StatusCode::kDataLoss) {
+        attempt->lost_chunks.emplace(chunk.id(), found.status());
+      }
+      return found.status();
+    }
+    const ChunkRef& resident = *found;
     REVERB_RETURN_IF_ERROR(attempt->chunks->AddChunk(*resident));
   } else {
     REVERB_RETURN_IF_ERROR(attempt->chunks->AddChunk(chunk));

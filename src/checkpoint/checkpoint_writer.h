@@ -84,6 +84,14 @@ class CheckpointWriter {
   // already. ABORTED when another writer locks the root for longer than lock_timeout.
   Result<Stats> Write(const Snapshot& snapshot, std::vector<SavedWriter> writers, int64_t wall_nanos);
 
+  // The items whose data on disk could not be read by the last Write(), which has returned DATA_LOSS for them.
+  struct LostItem {
+    std::string table;
+    uint64_t key = 0;
+    friend bool operator==(const LostItem&, const LostItem&) = default;
+  };
+  const std::vector<LostItem>& lost_items() const { return lost_items_; }
+
  private:
   // The location of a chunk: its index in segments_, and its record.
   struct Place {
@@ -161,6 +169,7 @@ class CheckpointWriter {
   absl::flat_hash_map<uint64_t, Place> places_;     // by id of the chunk
   std::map<uint64_t, std::vector<Page>> pages_;     // by instance of the table
   std::map<uint64_t, uint64_t> page_file_bytes_;    // by number of the file
+  std::vector<LostItem> lost_items_;
 };
 
 }  // namespace reverb::internal

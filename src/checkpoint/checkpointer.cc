@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <utility>
 
 #include "base/log.h"
@@ -150,7 +151,7 @@ Result<std::string> Checkpointer::Write() {
     return environment_.row_tables ? environment_.row_tables()
                                    : std::vector<std::shared_ptr<ConcurrentRows>>();
   };
-  Result<CheckpointWriter::Stats> written = [&] {
+  const auto write = [&] {
     std::vector<std::shared_ptr<ConcurrentTable>> tables;
     Snapshot snapshot;
     // The writers' progress may include items of a table that was created after the list was read.
@@ -174,7 +175,15 @@ Result<std::string> Checkpointer::Write() {
     locks_held = snapshot.locks_held;
     row_locks_held = snapshot.row_locks_held;
     return writer_.Write(snapshot, std::move(writers), environment_.clock->WallNanos());
-  }();
+  };
+  Result<CheckpointWriter::Stats> written = write();
+  // Data on disk that cannot be read costs the items that use it, and not all checkpoints from now on. Each attempt finds
+  // all of it, unless it becomes more.
+  constexpr int kMaxLosses = 3;
+  for (int i = 0; i < kMaxLosses && !written.ok() && !writer_.lost_items().empty(); ++i) {
+    DeleteLostItems();
+    written = write();
+  }
   REVERB_RETURN_IF_ERROR(written.status());
   const Duration took = std::chrono::steady_clock::now() - begin;
   if (IsLogged()) {
@@ -198,6 +207,21 @@ Result<std::string> Checkpointer::Write() {
   stats_.finished_nanos = environment_.clock->WallNanos();
   stats_.last = *std::move(written);
   return path;
+}
+
+void Checkpointer::DeleteLostItems() {
+  std::map<std::string, std::vector<uint64_t>> keys;
+  for (const CheckpointWriter::LostItem& item : writer_.lost_items()) keys[item.table].push_back(item.key);
+  for (const std::shared_ptr<ConcurrentTable>& table : environment_.tables()) {
+    const auto found = keys.find(table->name());
+    if (found == keys.end()) continue;
+    static_cast<void>(table->Mutate({}, found->second));
+    Log(LogLevel::kError,
+        "table \"" + table->name() + "\": deleted " + std::to_string(found->second.size()) +
+            " items for a checkpoint, since their data on disk is lost; the first has the key " +
+            std::to_string(found->second.front()),
+        {{"event", kEventCheckpoint}, {"table", table->name()}});
+  }
 }
 
 Checkpointer::Stats Checkpointer::stats() const {

@@ -46,7 +46,8 @@ class Checkpointer {
     Duration locks_held{0};      // by the last snapshot
     Duration row_locks_held{0};  // likewise, of row tables
     Duration took{0};            // the last checkpoint, from the snapshot until it was durable
-    int64_t finished_nanos = 0;  // when the last checkpoint was durable, since the Unix epoch; 0 = there is none
+    int64_t finished_nanos =
+        0;  // when the last checkpoint was durable, since the Unix epoch; 0 = there is none
     CheckpointWriter::Stats last;
     Status last_status;  // of the latest attempt
     bool is_writing = false;
@@ -71,6 +72,8 @@ class Checkpointer {
 
  private:
   Result<std::string> Write();
+  // Deletes the items whose data the writer could not read.
+  void DeleteLostItems();
   void Run();
   void SetAlarm() REQUIRES(mu_);
 

@@ -9,6 +9,7 @@
 
 #include "base/random.h"
 #include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/checkpointer.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/load.h"
 #include "core/chunk_store.h"
@@ -187,6 +188,32 @@ TEST_F(TieredCheckpointTest, CopiesWhatCannotBeLinked) {
   EXPECT_EQ(stats.chunks_linked, 0u);
   EXPECT_EQ(stats.chunks_written, 200u);
   EXPECT_EQ(Load(&fs_, stats.path).value(), keys_);
+  Close();
+}
+
+// Damaged data costs the items that use it: the checkpoint is written without them.
+TEST_F(TieredCheckpointTest, DamagedDataDoesNotPreventCheckpoints) {
+  FakeFileSystem other;  // the data is read, since it cannot be linked
+  Open(&other);
+  Insert(0, 1, 200);
+  int damaged = 0;
+  for (const std::string& name : other.ListDir("/tier").value()) {
+    if (!name.ends_with(".payloads") || damaged == 2) continue;
+    std::string bytes = other.ReadAll("/tier/" + name).value();
+    bytes[500] ^= 1;
+    ASSERT_OK(other.WriteAll("/tier/" + name, bytes));
+    ++damaged;
+  }
+  ASSERT_EQ(damaged, 2);
+  Checkpointer checkpointer({.path = kRoot}, {.fs = &fs_, .tables = [&] { return tables_; }}, "", {});
+  const Result<std::string> path = checkpointer.Save();
+  ASSERT_OK(path.status());
+  EXPECT_EQ(tables_[0]->size(), 198);
+  const std::set<uint64_t> loaded = Load(&fs_, *path).value();
+  EXPECT_EQ(loaded.size(), 198u);
+  EXPECT_TRUE(std::ranges::includes(keys_, loaded));
+  ASSERT_OK(checkpointer.Save().status());
+  EXPECT_EQ(tables_[0]->size(), 198);
   Close();
 }
 
