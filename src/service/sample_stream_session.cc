@@ -228,7 +228,8 @@ int64_t SampleStreamSession::NextDraw() const {
   const bool is_whole = rules.all_or_nothing || requests_.front().lease > Duration(0) ||
                         (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1);
   if (service_->store().tier() != nullptr) [[unlikely]] {
-    if (HasEnough() || (!shares_memory_ && unclaimed_bytes_ >= window_bytes_)) return 0;
+    if (HasEnough() || (!shares_memory_ && unclaimed_bytes_ >= service_->WindowBytes(window_bytes_)))
+      return 0;
     if (is_whole) return to_draw_;
     int64_t fit = 4 * kFirstDraw;
     if (bytes_per_sample_ > 0)

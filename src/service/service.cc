@@ -66,10 +66,10 @@ Status ServiceLimits::Validate() const {
 }
 
 void ServiceLimits::FitInto(const MemoryBudget& budget) {
-  // Larger ones could not be received.
-  const auto max_transit = static_cast<uint64_t>(budget.max_transit());
-  max_item_bytes = std::min(max_item_bytes, max_transit);
-  wire.max_message_bytes = std::min(wire.max_message_bytes, max_transit);
+  // Larger ones could not be received: a message and the chunks that are copied from it are in transit together.
+  const auto most = std::max<uint64_t>(static_cast<uint64_t>(budget.max_transit()) / 2, 1);
+  max_item_bytes = std::min(max_item_bytes, most);
+  wire.max_message_bytes = std::min(wire.max_message_bytes, most);
   // Writers that are disconnected leave room for the others.
   max_disconnected_bytes = std::min(
       max_disconnected_bytes, std::max<uint64_t>(static_cast<uint64_t>(budget.shares().transit) / 2, 1));

@@ -186,7 +186,7 @@ Status CheckItemSize(const Trajectory& trajectory, uint64_t max_bytes, const Wir
   return Status::ResourceExhausted("takes about " + Number(bytes) + " bytes when it is sampled, at most " +
                                    Number(max_bytes) +
                                    " are accepted; make it of fewer rows, or raise max_item_bytes in the "
-                                   "server's limits (at most 3/16 of its memory_limit) and "
+                                   "server's limits (at most 3/32 of its memory_limit) and "
                                    "max_response_bytes of its clients");
 }
 

@@ -97,8 +97,9 @@ FrameReader::Outcome FrameReader::Parse(IncomingFrame* frame, Status* status) {
   }
   frame->keeper = Buffer::Allocate(inline_bytes, &large_bytes_);
   frame->inline_bytes = frame->keeper.span();
-  frame->charge = {limits_.memory, MemoryPart::kReceiving, static_cast<int64_t>(inline_bytes)};
   large_received_ = std::min<size_t>(inline_bytes, buffered());
+  // Only what has arrived: a peer that announces much and sends nothing must not take memory from others.
+  frame->charge = {limits_.memory, MemoryPart::kReceiving, static_cast<int64_t>(large_received_)};
   std::memcpy(large_bytes_, block_.get() + begin_, large_received_);
   begin_ += large_received_;
   if (large_received_ == inline_bytes) {
@@ -193,7 +194,12 @@ FrameReader::Outcome FrameReader::Receive(int fd, Status* status) {
     return Outcome::kFailed;
   }
   if (received == 0) return Outcome::kClosed;
-  (large_bytes_ != nullptr ? large_received_ : end_) += static_cast<size_t>(received);
+  if (large_bytes_ != nullptr) {
+    large_received_ += static_cast<size_t>(received);
+    large_.charge.Set(static_cast<int64_t>(large_received_));
+  } else {
+    end_ += static_cast<size_t>(received);
+  }
   is_drained_ = static_cast<size_t>(received) < into.iov_len;
   return Outcome::kFrame;
 }
