@@ -173,6 +173,7 @@ Status RowState::BeginRestore(SavedRowTable saved) {
     if (!CheckRowName("group", group.name).ok() || !by_group_.try_emplace(group.name, number).second) {
       return damaged("a group has a name that is not valid, or is there twice");
     }
+    ++groups_created_;
     groups_.emplace_back();
     groups_.back().name = group.name;
     groups_.back().sequence = group.sequence;

@@ -387,6 +387,7 @@ RowState::SlotIndex RowState::AddRow(const Write& write, const RowWrite& row) {
         found->second = free_groups_.back();
         free_groups_.pop_back();
       }
+      ++groups_created_;
       Group& group = groups_[found->second];
       group.name = row.group;
       group.sequence = added.sequence;

@@ -164,16 +164,18 @@ bool ConcurrentRows::HasRoomFor(int64_t bytes) {
 }
 
 bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
-  for (; write->next < write->rows.size(); ++write->next) {
+  while (write->next < write->rows.size()) {
     RowWrite& row = write->rows[write->next];
-    if (state_->AddsRow(write->write, row)) {
+    if (!state_->NeverWaits(write->write, row)) {
       // New rows of a write that comes later wait behind those of earlier ones.
-      if (!write->is_queued && !writes_.empty()) {
+      if (!writes_.empty() && writes_.front().get() != write) {
         write->reason = writes_.front()->reason;
+        if (MoveForward(write)) continue;
         return false;
       }
       if (row.chunk && !HasRoomFor(row.chunk->bytes())) {
         write->reason = RowWaitReason::kMemory;
+        if (MoveForward(write)) continue;
         return false;
       }
     }
@@ -185,6 +187,7 @@ bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
     }
     if (*fate == RowFate::kWaits) {
       write->reason = state_->wait_reason();
+      if (MoveForward(write)) continue;
       return false;
     }
     if (*fate == RowFate::kRefused) {
@@ -193,7 +196,19 @@ bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
     } else {
       ++write->stored;
     }
+    ++write->next;
   }
+  return true;
+}
+
+bool ConcurrentRows::MoveForward(RowOperation* write) {
+  // What was found before is still true as long as no group was created.
+  const uint64_t generation = state_->groups_created() + 1;
+  if (std::exchange(write->generation, generation) == generation) return false;
+  const auto never_waits = [&](const RowWrite& row) { return state_->NeverWaits(write->write, row); };
+  const std::span<RowWrite> left = std::span(write->rows).subspan(write->next);
+  if (std::ranges::none_of(left, never_waits)) return false;
+  std::ranges::stable_partition(left, never_waits);
   return true;
 }
 
@@ -230,6 +245,7 @@ bool ConcurrentRows::TryReserve(RowOperation* reserve) {
 void ConcurrentRows::Advance(Round* round) {
   AdvanceInOrder(&reserves_, round);
   AdvanceInOrder(&writes_, round);
+  AdvanceJoiningWrites(round);
   AdvanceClaims(round);
 }
 
@@ -238,6 +254,16 @@ void ConcurrentRows::AdvanceInOrder(Waiting* waiting, Round* round) {
     const std::shared_ptr<RowOperation> first = waiting->front();
     if (!Try(first, round)) return;
     Dequeue(first);
+  }
+}
+
+void ConcurrentRows::AdvanceJoiningWrites(Round* round) {
+  if (std::exchange(groups_seen_, state_->groups_created()) == state_->groups_created()) return;
+  for (auto next = writes_.begin(); next != writes_.end();) {
+    const std::shared_ptr<RowOperation> operation = *next;
+    ++next;
+    // The first one has just been tried.
+    if (operation != writes_.front() && Try(operation, round)) Dequeue(operation);
   }
 }
 

@@ -3,7 +3,8 @@
 // Writes of new rows, claims and reservations may have to wait. They occupy no thread: a thread that changes the
 // state finishes those that no longer have to wait, the clock those whose time is over. Writes and reservations
 // wait in the order of their arrival. So do claims that want the same rows (consumer, columns, groups and condition);
-// others do not wait for each other. Writes to rows that exist never wait.
+// others do not wait for each other. Writes to rows that exist, and new rows of groups that exist, never wait, not even
+// behind other rows of their write.
 //
 // Done outside the lock: freeing data, and callbacks.
 //
@@ -70,7 +71,7 @@ struct RowOperation {
   RowState::Write write = {};
   size_t next = 0;  // row to be written
   RowWaitReason reason = RowWaitReason::kNone;
-  uint64_t generation = 0;  // of the rows that a claim has looked at
+  uint64_t generation = 0;  // of the rows that a claim, or the groups that a write, has looked at
   TimePoint queued_at = {};
   std::optional<TimePoint> deadline = {};
   bool is_queued = false;
@@ -156,6 +157,8 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   // Returns whether the operation is finished.
   bool Try(const std::shared_ptr<RowOperation>& operation, Round* round) REQUIRES(mu_);
   bool TryWrite(RowOperation* write, Round* round) REQUIRES(mu_);
+  // Moves rows that never wait before the row that has to, and returns whether there are any.
+  bool MoveForward(RowOperation* write) REQUIRES(mu_);
   // Returns whether `bytes` may be stored now; otherwise Advance() is called when that may have changed.
   bool HasRoomFor(int64_t bytes) REQUIRES(mu_);
   void ChargeIndex() REQUIRES(mu_) {
@@ -170,6 +173,8 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   // Tries the operations that wait, in their order.
   void Advance(Round* round) REQUIRES(mu_);
   void AdvanceInOrder(Waiting* waiting, Round* round) REQUIRES(mu_);
+  // Stores those rows of waiting writes that join a group that was created meanwhile.
+  void AdvanceJoiningWrites(Round* round) REQUIRES(mu_);
   void AdvanceClaims(Round* round) REQUIRES(mu_);
   void Finish(const std::shared_ptr<RowOperation>& operation, Round* round) REQUIRES(mu_);
   void Enqueue(const std::shared_ptr<RowOperation>& operation, Round* round) REQUIRES(mu_);
@@ -193,6 +198,8 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   Waiting writes_ GUARDED_BY(mu_);
   Waiting claims_ GUARDED_BY(mu_);
   Waiting reserves_ GUARDED_BY(mu_);
+  uint64_t groups_seen_ GUARDED_BY(mu_) =
+      0;  // RowState::groups_created() when waiting writes were last tried
   std::set<std::pair<TimePoint, RowOperation*>> deadlines_ GUARDED_BY(mu_);
   std::optional<TimePoint> armed_for_ GUARDED_BY(mu_);
   Clock::AlarmId alarm_ GUARDED_BY(mu_) = 0;

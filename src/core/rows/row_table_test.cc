@@ -64,9 +64,9 @@ class RowTableTest : public ::testing::Test {
   }
 
   ManualClock clock_;
+  std::vector<RowOperation*> done_;  // outlives the table, which ends all waits
   std::shared_ptr<ChunkStore> store_;
   std::shared_ptr<ConcurrentRows> table_;
-  std::vector<RowOperation*> done_;
 };
 
 TEST_F(RowTableTest, TheWriteThatMakesARowReadyFinishesTheClaim) {
@@ -194,6 +194,62 @@ TEST_F(RowTableTest, NewRowsWaitForTheMemoryLimit) {
   EXPECT_THAT(table_->Delete(std::vector<std::string>{"row1"}), test::IsOkAndHolds(1));
   clock_.Advance(seconds(1));
   EXPECT_THAT(put->status, IsOk());
+}
+
+TEST_F(RowTableTest, RowsThatJoinAGroupDoNotWaitBehindOthers) {
+  Open({.max_rows = 4, .group_size = 2, .consumers = {"train"}});
+  for (const std::string group : {"g1", "g2", "g3", "g4"}) {
+    EXPECT_TRUE(Put({.columns = {"x"}}, {MakeRow(group + "a", {1}, group)})->is_finished);
+  }
+  const Handle waits = Put({.columns = {"x"}}, {MakeRow("g5a", {1}, "g5")});
+  EXPECT_FALSE(waits->is_finished);
+  const Handle joins = Put({.columns = {"x"}}, {MakeRow("g1b", {1}, "g1")});
+  EXPECT_THAT(joins->status, IsOk());
+  EXPECT_TRUE(joins->is_finished);
+  // Rows of one write that have to wait do not hold back those that need not.
+  const Handle mixed = Put({.columns = {"x"}}, {MakeRow("g6a", {1}, "g6"), MakeRow("g2b", {1}, "g2"),
+                                                MakeRow("g6b", {1}, "g6"), MakeRow("g3b", {1}, "g3")});
+  EXPECT_FALSE(mixed->is_finished);
+  EXPECT_EQ(mixed->stored, 2);
+  const Handle claim = Claim({.consumer = "train", .count = 6});
+  ASSERT_TRUE(claim->is_finished);
+  EXPECT_THAT(KeysOf(claim->claimed.rows), ElementsAre("g1a", "g1b", "g2a", "g2b", "g3a", "g3b"));
+  table_->Settle(claim->claimed.lease, {}, RowSettlement::kAcknowledge, {});
+  EXPECT_TRUE(waits->is_finished);
+  EXPECT_THAT(mixed->status, IsOk());
+  EXPECT_TRUE(mixed->is_finished);
+  EXPECT_EQ(mixed->stored, 4);
+}
+
+TEST_F(RowTableTest, AWaitingRowGoesOnOnceItsGroupExists) {
+  Open({.max_rows = 2, .group_size = 2, .consumers = {"train"}});
+  Put({.columns = {"x"}}, {MakeRow("g1a", {1}, "g1"), MakeRow("g1b", {1}, "g1")});
+  const Handle first = Put({.columns = {"x"}},
+                           {MakeRow("g2a", {1}, "g2"), MakeRow("g3a", {1}, "g3"), MakeRow("g4a", {1}, "g4")});
+  const Handle second = Put({.columns = {"x"}}, {MakeRow("g2b", {1}, "g2")});
+  EXPECT_FALSE(second->is_finished);
+  EXPECT_EQ(table_->Info().waiting_writes, 2);
+  const Handle claim = Claim({.consumer = "train", .count = 2});
+  table_->Settle(claim->claimed.lease, {}, RowSettlement::kAcknowledge, {});
+  EXPECT_FALSE(first->is_finished);
+  EXPECT_EQ(first->stored, 2);
+  EXPECT_TRUE(second->is_finished);
+  EXPECT_TRUE(Claim({.consumer = "train", .count = 2})->is_finished);
+}
+
+TEST_F(RowTableTest, RowsThatJoinAGroupDoNotWaitForMemory) {
+  const int64_t bytes = MakeRow("a", {100}).chunk->bytes();
+  Open({.group_size = 2, .consumers = {"train"}}, {.max_bytes = 2 * bytes + bytes / 2});
+  Put({.columns = {"x"}}, {MakeRow("g1a", {100}, "g1"), MakeRow("g2a", {100}, "g2")});
+  const Handle waits = Put({.columns = {"x"}}, {MakeRow("g3a", {100}, "g3")});
+  EXPECT_FALSE(waits->is_finished);
+  EXPECT_TRUE(Put({.columns = {"x"}}, {MakeRow("g1b", {100}, "g1")})->is_finished);
+  const Handle claim = Claim({.consumer = "train", .count = 2});
+  ASSERT_TRUE(claim->is_finished);
+  table_->Settle(claim->claimed.lease, {}, RowSettlement::kAcknowledge, {});
+  // The store reports room on the clock's thread.
+  clock_.Advance(seconds(1));
+  EXPECT_TRUE(waits->is_finished);
 }
 
 TEST_F(RowTableTest, TheIndexIsCharged) {
