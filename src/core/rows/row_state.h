@@ -281,8 +281,9 @@ class RowState {
   SlotIndex AddRow(const Write& write, const RowWrite& row);
   void AddPart(Row* row, const Write& write, ChunkRef chunk, RowEffects* effects);
   void ReleasePart(Part* part, RowEffects* effects);
-  // Free what the table no longer needs, or keep it as long as a snapshot may show it.
-  void Discard(ChunkRef chunk, RowEffects* effects);
+  // Free what the table no longer needs, or keep it as long as a snapshot may show it. `is_unstored`: nothing else stores
+  // the chunk.
+  void Discard(ChunkRef chunk, bool is_unstored, RowEffects* effects);
   void Discard(RowHead head);
   void Drop(SlotIndex slot, Why why, RowEffects* effects);
   void DropUnit(SlotIndex slot, Why why, RowEffects* effects);

@@ -271,6 +271,28 @@ TEST_F(RowTableTest, TheIndexIsCharged) {
   EXPECT_EQ(budget.usage().index, 0);
 }
 
+TEST_F(RowTableTest, RemovedRowsThatASnapshotShowsCountAsParked) {
+  Open({.consumers = {"train"}}, {.memory_limit = int64_t{1} << 30});
+  const MemoryBudget& budget = store_->budget();
+  Put({.columns = {"x"}}, {MakeRow("a", {1000}), MakeRow("b", {1000}), MakeRow("c", {1000})});
+  const int64_t stored = budget.usage().stored;
+  ConcurrentRows::Snapshots snapshots = ConcurrentRows::TakeSnapshots(std::vector{table_});
+  EXPECT_THAT(table_->Delete(std::vector<std::string>{"a"}), test::IsOkAndHolds(1));
+  // Replaced data stays for the snapshot, too.
+  Put({.columns = {"x"}, .overwrite = true}, {MakeRow("b", {1000})});
+  EXPECT_EQ(budget.usage().stored, 2 * stored / 3);
+  EXPECT_EQ(budget.usage().parked, 2 * stored / 3);
+  EXPECT_EQ(budget.usage().transit(), 0);
+  EXPECT_EQ(snapshots.tables[0]->num_rows(), 3u);
+  // The table may be gone before the snapshot.
+  table_.reset();
+  EXPECT_EQ(budget.usage().stored, 0);
+  EXPECT_EQ(budget.usage().parked, 4 * stored / 3);
+  snapshots.tables.clear();
+  EXPECT_EQ(budget.usage().parked, 0);
+  EXPECT_EQ(budget.usage().chunks, 0);
+}
+
 TEST_F(RowTableTest, ReservationsWaitForTheTrainer) {
   Open({.consumers = {"train"}, .staleness = StalenessOptions{.max_lag = 0, .batch = 2}});
   const Handle first = Reserve(2);
