@@ -29,6 +29,7 @@ ConcurrentRows::ConcurrentRows(std::unique_ptr<RowState> state, Environment envi
     : environment_(std::move(environment)),
       state_(std::move(state)),
       ranks_(state_.get()),
+      waiting_charge_(&environment_.store->budget(), MemoryPart::kWaiting),
       index_charge_(&environment_.store->budget(), MemoryPart::kIndex) {}
 
 ConcurrentRows::~ConcurrentRows() {
@@ -179,6 +180,7 @@ bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
         return false;
       }
     }
+    const int64_t bytes = row.chunk ? row.chunk->bytes() : 0;
     // The key survives in the error and the list of refused rows.
     Result<RowFate> fate = state_->Store(write->write, &row, &round->effects);
     if (!fate.ok()) {
@@ -196,6 +198,7 @@ bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
     } else {
       ++write->stored;
     }
+    if (write->is_queued) SetWaitingBytes(write, write->waiting_bytes - bytes);
     ++write->next;
   }
   return true;
@@ -299,6 +302,17 @@ void ConcurrentRows::Enqueue(const std::shared_ptr<RowOperation>& operation, Rou
     operation->status = TimeoutError(operation.get());
     return Finish(operation, round);
   }
+  if (operation->kind == RowOperation::Kind::kWrite) {
+    int64_t bytes = 0;
+    for (const RowWrite& row : std::span(operation->rows).subspan(operation->next)) {
+      if (row.chunk) bytes += row.chunk->bytes();
+    }
+    if (!MayWait(bytes)) {
+      operation->status = NoRoomToWait(operation.get(), bytes);
+      return Finish(operation, round);
+    }
+    SetWaitingBytes(operation.get(), bytes);
+  }
   if (operation->timeout && *operation->timeout < TimePoint::max() - operation->queued_at) {
     operation->deadline = operation->queued_at + *operation->timeout;
     deadlines_.emplace(*operation->deadline, operation.get());
@@ -311,7 +325,23 @@ void ConcurrentRows::Dequeue(const std::shared_ptr<RowOperation>& operation) {
   operation->is_queued = false;
   if (operation->deadline) deadlines_.erase({*operation->deadline, operation.get()});
   QueueOf(*operation)->remove(operation);
+  SetWaitingBytes(operation.get(), 0);
   if (operation->kind == RowOperation::Kind::kClaim) ranks_.StopWaiting(operation->claim);
+}
+
+// The data of a waiting write is in transit. It may wait for updates of rows that exist, which must find room there.
+bool ConcurrentRows::MayWait(int64_t bytes) const {
+  const MemoryBudget& budget = environment_.store->budget();
+  if (bytes == 0) return true;
+  // Bounds the writes that wait for all tables together. The data of this one is included.
+  if (budget.TransitLevel() == MemoryLevel::kFull) return false;
+  const int64_t waiting = waiting_charge_.bytes();
+  return waiting == 0 || waiting + bytes <= budget.shares().transit / 2;
+}
+
+void ConcurrentRows::SetWaitingBytes(RowOperation* operation, int64_t bytes) {
+  waiting_charge_.Set(waiting_charge_.bytes() + bytes - operation->waiting_bytes);
+  operation->waiting_bytes = bytes;
 }
 
 void ConcurrentRows::Finish(const std::shared_ptr<RowOperation>& operation, Round* round) {
@@ -362,6 +392,19 @@ Status ConcurrentRows::TimeoutError(RowOperation* operation) {
   }
   return Status::DeadlineExceeded("table \"" + name() + "\": " + what + ": " + WaitText(operation))
       .WithDetail(operation->reason == RowWaitReason::kMemory ? Detail::kMemoryFull : Detail::kRateLimited);
+}
+
+Status ConcurrentRows::NoRoomToWait(RowOperation* write, int64_t bytes) {
+  const MemoryBudget& budget = environment_.store->budget();
+  return Status::Unavailable("table \"" + name() + "\": stored " + std::to_string(write->stored) + " of " +
+                             std::to_string(write->rows.size()) + " rows: " + WaitText(write) +
+                             ". The other " + std::to_string(bytes) +
+                             " bytes cannot wait on the server: " + std::to_string(waiting_charge_.bytes()) +
+                             " bytes wait for this table, and " + std::to_string(budget.transit()) +
+                             " of the " + std::to_string(budget.shares().transit) +
+                             " bytes for data in transit in memory_limit are used; put the rest again later, "
+                             "or raise memory_limit")
+      .WithDetail(Detail::kMemoryFull);
 }
 
 void ConcurrentRows::AdvanceTime(Round* round) {

@@ -252,6 +252,47 @@ TEST_F(RowTableTest, RowsThatJoinAGroupDoNotWaitForMemory) {
   EXPECT_TRUE(waits->is_finished);
 }
 
+TEST_F(RowTableTest, WaitingWritesLeaveRoomInTransit) {
+  Open({.max_rows = 1, .consumers = {"train"}}, {.memory_limit = 8 << 20});
+  const MemoryBudget& budget = store_->budget();
+  const auto put = [&](const std::string& key) { return Put({.columns = {"x"}}, {MakeRow(key, {25'000})}); };
+  ASSERT_TRUE(put("a")->is_finished);
+  const int64_t bytes = budget.usage().stored;
+  const Handle first = put("b");
+  const Handle second = put("c");
+  EXPECT_FALSE(second->is_finished);
+  EXPECT_EQ(budget.usage().waiting, 2 * bytes);
+  // Half of the share for data in transit is left to columns of rows that exist.
+  ASSERT_GT(3 * bytes, budget.shares().transit / 2);
+  const Handle third = put("d");
+  EXPECT_THAT(
+      third->status,
+      StatusIs(StatusCode::kUnavailable, Detail::kMemoryFull,
+               HasSubstr("table \"rollouts\": stored 0 of 1 rows: the table has 1 rows (max_rows = 1)")));
+  EXPECT_THAT(third->status, StatusIs(StatusCode::kUnavailable, HasSubstr("put the rest again later")));
+  third->rows.clear();
+  EXPECT_EQ(budget.usage().transit(), 2 * bytes);
+  EXPECT_TRUE(Put({.columns = {"y"}}, {MakeRow("a", {25'000})})->is_finished);
+  // A write that no longer waits makes room.
+  EXPECT_THAT(table_->Delete(std::vector<std::string>{"a"}), test::IsOkAndHolds(1));
+  EXPECT_TRUE(first->is_finished);
+  EXPECT_EQ(budget.usage().waiting, bytes);
+  const Handle fourth = put("e");
+  EXPECT_FALSE(fourth->is_finished);
+  table_->Cancel(second);
+  table_->Cancel(fourth);
+  EXPECT_EQ(budget.usage().waiting, 0);
+}
+
+TEST_F(RowTableTest, NoWriteWaitsWhileDataInTransitIsFull) {
+  Open({.max_rows = 1, .consumers = {"train"}}, {.memory_limit = 8 << 20});
+  Put({.columns = {"x"}}, {MakeRow("a", {1})});
+  const MemoryCharge others(&store_->budget(), MemoryPart::kReceiving, store_->budget().shares().transit);
+  EXPECT_THAT(Put({.columns = {"x"}}, {MakeRow("b", {1000})})->status, StatusIs(StatusCode::kUnavailable));
+  // Without data there is nothing to bound.
+  EXPECT_FALSE(Put({}, {MakeRow("c", {})})->is_finished);
+}
+
 TEST_F(RowTableTest, TheIndexIsCharged) {
   Open({.consumers = {"train"}}, {.memory_limit = int64_t{1} << 30});
   constexpr int kRows = 10'000;
