@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "storage/chunk_tier.h"
+#include "testing/fake_file_system.h"
 #include "testing/rows.h"
 #include "testing/status_matchers.h"
 
@@ -332,6 +334,28 @@ TEST_F(RowTableTest, RemovedRowsThatASnapshotShowsCountAsParked) {
   snapshots.tables.clear();
   EXPECT_EQ(budget.usage().parked, 0);
   EXPECT_EQ(budget.usage().chunks, 0);
+}
+
+TEST_F(RowTableTest, ParkedRowsOfATieredStoreCountWithTheirPinnedData) {
+  test::FakeFileSystem files;
+  Result<ChunkTierPtr> tier = ChunkTier::Open(
+      &files, {.path = "/tier", .memory_limit = 1 << 20, .disk_limit = 1 << 20, .min_payload_bytes = 1});
+  ASSERT_THAT(tier.status(), IsOk());
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{1} << 30}, &clock_,
+                                        *std::move(tier));
+  table_ = ConcurrentRows::Create({.name = "rollouts"}, {.store = store_, .clock = &clock_}).value();
+  const MemoryBudget& budget = store_->budget();
+  Put({.columns = {"x"}}, {MakeRow("a", {1000})})->rows.clear();
+  const MemoryBudget::Usage before = budget.usage();
+  ConcurrentRows::Snapshots snapshots = ConcurrentRows::TakeSnapshots(std::vector{table_});
+  EXPECT_THAT(table_->Delete(std::vector<std::string>{"a"}), test::IsOkAndHolds(1));
+  EXPECT_EQ(budget.usage().stored, 0);
+  EXPECT_EQ(budget.usage().parked, before.stored);
+  EXPECT_EQ(budget.usage().transit(), before.transit());
+  snapshots.tables.clear();
+  EXPECT_EQ(budget.usage().parked, 0);
+  table_.reset();
+  store_.reset();
 }
 
 TEST_F(RowTableTest, ReservationsWaitForTheTrainer) {
