@@ -10,6 +10,24 @@
 
 namespace reverb::internal {
 
+ParkedRows::~ParkedRows() {
+  MutexLock lock(&mu_);
+  // Before the chunks are freed: the accounts may belong to another store once the last chunk is gone.
+  if (bytes_ != 0) ledger_->CountParked(-bytes_);
+}
+
+void ParkedRows::Park(ChunkRef chunk, bool is_unstored) {
+  MutexLock lock(&mu_);
+  if (is_unstored) {
+    // The payload of a tiered chunk was pinned by its row, and stays in memory.
+    const int64_t bytes = chunk->own_bytes() + (chunk->is_tiered() ? chunk->bytes() : 0);
+    ledger_ = chunk->ledger();
+    ledger_->CountParked(bytes);
+    bytes_ += bytes;
+  }
+  chunks_.push_back(std::move(chunk));
+}
+
 RowTableSnapshot::RowTableSnapshot(int64_t expected_rows) {
   // Filled and emptied: the system provides memory when it is first written to.
   const auto rows = static_cast<size_t>(expected_rows + expected_rows / 8 + 16);
@@ -112,8 +130,10 @@ void RowState::Capture(RowTableSnapshot* snapshot) {
   }
 }
 
-void RowState::Discard(ChunkRef chunk, RowEffects* effects) {
-  if (const std::shared_ptr<ParkedRows> parked = parked_.lock()) return parked->Park(std::move(chunk));
+void RowState::Discard(ChunkRef chunk, bool is_unstored, RowEffects* effects) {
+  if (const std::shared_ptr<ParkedRows> parked = parked_.lock()) {
+    return parked->Park(std::move(chunk), is_unstored);
+  }
   effects->released.push_back(std::move(chunk));
 }
 
@@ -173,6 +193,7 @@ Status RowState::BeginRestore(SavedRowTable saved) {
     if (!CheckRowName("group", group.name).ok() || !by_group_.try_emplace(group.name, number).second) {
       return damaged("a group has a name that is not valid, or is there twice");
     }
+    ++groups_created_;
     groups_.emplace_back();
     groups_.back().name = group.name;
     groups_.back().sequence = group.sequence;

@@ -81,13 +81,16 @@ struct SavedRow {
   std::vector<SavedRowPart> parts = {};
 };
 
-// Keeps what a table no longer needs and a snapshot may show. Freed with the last snapshot.
+// Keeps what a table no longer needs and a snapshot may show. Freed with the last snapshot. Counts the bytes of chunks
+// as parked.
 class ParkedRows {
  public:
-  void Park(ChunkRef chunk) EXCLUDES(mu_) {
-    MutexLock lock(&mu_);
-    chunks_.push_back(std::move(chunk));
-  }
+  ParkedRows() = default;
+  ParkedRows(const ParkedRows&) = delete;
+  ParkedRows& operator=(const ParkedRows&) = delete;
+  ~ParkedRows();
+  // `is_unstored`: nothing else stores the chunk any more.
+  void Park(ChunkRef chunk, bool is_unstored) EXCLUDES(mu_);
   void Park(RowHead head) EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     heads_.push_back(std::move(head));
@@ -97,6 +100,8 @@ class ParkedRows {
   Mutex mu_;
   std::vector<ChunkRef> chunks_ GUARDED_BY(mu_);
   std::vector<RowHead> heads_ GUARDED_BY(mu_);
+  ChunkLedger* ledger_ GUARDED_BY(mu_) = nullptr;  // that of all chunks: they are of one store
+  int64_t bytes_ GUARDED_BY(mu_) = 0;              // counted as parked
 };
 
 class RowTableSnapshot {

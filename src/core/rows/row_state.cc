@@ -387,6 +387,7 @@ RowState::SlotIndex RowState::AddRow(const Write& write, const RowWrite& row) {
         found->second = free_groups_.back();
         free_groups_.pop_back();
       }
+      ++groups_created_;
       Group& group = groups_[found->second];
       group.name = row.group;
       group.sequence = added.sequence;
@@ -437,8 +438,8 @@ void RowState::AddPart(Row* row, const Write& write, ChunkRef chunk, RowEffects*
 
 void RowState::ReleasePart(Part* part, RowEffects* effects) {
   counts_.bytes -= static_cast<int64_t>(part->chunk->bytes());
-  if (part->chunk->ledger() != nullptr) part->chunk->DropItemRef();
-  Discard(std::move(part->chunk), effects);
+  const bool is_unstored = part->chunk->ledger() != nullptr && part->chunk->DropItemRef();
+  Discard(std::move(part->chunk), is_unstored, effects);
 }
 
 Result<std::vector<std::string>> RowState::End(std::span<const std::string> keys, RowEnding ending,

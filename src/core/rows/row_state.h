@@ -102,8 +102,13 @@ class RowState {
   Result<RowFate> Store(const Write& write, RowWrite* row, RowEffects* effects);
   // Why the last Store() or Reserve() has to wait.
   RowWaitReason wait_reason() const { return wait_reason_; }
-  // Returns whether storing the row adds one, so that it may have to wait for memory.
-  bool AddsRow(const Write& write, const RowWrite& row) const { return write.mode.create && !Find(row.key); }
+  // Returns whether the row is written without waiting for anything, memory included: it exists, it is not to be created,
+  // or it joins a group that exists. A table that is full of incomplete groups could not go on otherwise.
+  bool NeverWaits(const Write& write, const RowWrite& row) const {
+    return !write.mode.create || JoinsGroup(row) || Find(row.key).has_value();
+  }
+  // Changes whenever a row that had to wait might no longer do so because its group exists now.
+  uint64_t groups_created() const { return groups_created_; }
   // Closes, aborts or requeues open rows. Returns the keys of rows that are gone. FAILED_PRECONDITION, and nothing
   // is done, if a row is not open; closing a closed row is no error.
   Result<std::vector<std::string>> End(std::span<const std::string> keys, RowEnding ending,
@@ -270,13 +275,15 @@ class RowState {
   // --- row_state.cc ---
   Status Error(std::string_view key, const std::string& what, StatusCode code) const;
   std::optional<SlotIndex> Find(std::string_view key) const;
+  bool JoinsGroup(const RowWrite& row) const { return !row.group.empty() && by_group_.contains(row.group); }
   Result<RowFate> Judge(const Write& write, const RowWrite& row, RowWaitReason* reason) const;
   Status CheckColumns(const Write& write, const RowWrite& row, const Row* existing) const;
   SlotIndex AddRow(const Write& write, const RowWrite& row);
   void AddPart(Row* row, const Write& write, ChunkRef chunk, RowEffects* effects);
   void ReleasePart(Part* part, RowEffects* effects);
-  // Free what the table no longer needs, or keep it as long as a snapshot may show it.
-  void Discard(ChunkRef chunk, RowEffects* effects);
+  // Free what the table no longer needs, or keep it as long as a snapshot may show it. `is_unstored`: nothing else stores
+  // the chunk.
+  void Discard(ChunkRef chunk, bool is_unstored, RowEffects* effects);
   void Discard(RowHead head);
   void Drop(SlotIndex slot, Why why, RowEffects* effects);
   void DropUnit(SlotIndex slot, Why why, RowEffects* effects);
@@ -348,6 +355,7 @@ class RowState {
   std::deque<Group> groups_;
   std::vector<uint32_t> free_groups_;
   absl::flat_hash_map<std::string, uint32_t> by_group_;
+  uint64_t groups_created_ = 0;
   uint64_t sequence_ = 0;
 
   std::vector<View> views_;

@@ -29,6 +29,7 @@ ConcurrentRows::ConcurrentRows(std::unique_ptr<RowState> state, Environment envi
     : environment_(std::move(environment)),
       state_(std::move(state)),
       ranks_(state_.get()),
+      waiting_charge_(&environment_.store->budget(), MemoryPart::kWaiting),
       index_charge_(&environment_.store->budget(), MemoryPart::kIndex) {}
 
 ConcurrentRows::~ConcurrentRows() {
@@ -164,19 +165,22 @@ bool ConcurrentRows::HasRoomFor(int64_t bytes) {
 }
 
 bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
-  for (; write->next < write->rows.size(); ++write->next) {
+  while (write->next < write->rows.size()) {
     RowWrite& row = write->rows[write->next];
-    if (state_->AddsRow(write->write, row)) {
+    if (!state_->NeverWaits(write->write, row)) {
       // New rows of a write that comes later wait behind those of earlier ones.
-      if (!write->is_queued && !writes_.empty()) {
+      if (!writes_.empty() && writes_.front().get() != write) {
         write->reason = writes_.front()->reason;
+        if (MoveForward(write)) continue;
         return false;
       }
       if (row.chunk && !HasRoomFor(row.chunk->bytes())) {
         write->reason = RowWaitReason::kMemory;
+        if (MoveForward(write)) continue;
         return false;
       }
     }
+    const int64_t bytes = row.chunk ? row.chunk->bytes() : 0;
     // The key survives in the error and the list of refused rows.
     Result<RowFate> fate = state_->Store(write->write, &row, &round->effects);
     if (!fate.ok()) {
@@ -185,6 +189,7 @@ bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
     }
     if (*fate == RowFate::kWaits) {
       write->reason = state_->wait_reason();
+      if (MoveForward(write)) continue;
       return false;
     }
     if (*fate == RowFate::kRefused) {
@@ -193,7 +198,20 @@ bool ConcurrentRows::TryWrite(RowOperation* write, Round* round) {
     } else {
       ++write->stored;
     }
+    if (write->is_queued) SetWaitingBytes(write, write->waiting_bytes - bytes);
+    ++write->next;
   }
+  return true;
+}
+
+bool ConcurrentRows::MoveForward(RowOperation* write) {
+  // What was found before is still true as long as no group was created.
+  const uint64_t generation = state_->groups_created() + 1;
+  if (std::exchange(write->generation, generation) == generation) return false;
+  const auto never_waits = [&](const RowWrite& row) { return state_->NeverWaits(write->write, row); };
+  const std::span<RowWrite> left = std::span(write->rows).subspan(write->next);
+  if (std::ranges::none_of(left, never_waits)) return false;
+  std::ranges::stable_partition(left, never_waits);
   return true;
 }
 
@@ -230,6 +248,7 @@ bool ConcurrentRows::TryReserve(RowOperation* reserve) {
 void ConcurrentRows::Advance(Round* round) {
   AdvanceInOrder(&reserves_, round);
   AdvanceInOrder(&writes_, round);
+  AdvanceJoiningWrites(round);
   AdvanceClaims(round);
 }
 
@@ -238,6 +257,16 @@ void ConcurrentRows::AdvanceInOrder(Waiting* waiting, Round* round) {
     const std::shared_ptr<RowOperation> first = waiting->front();
     if (!Try(first, round)) return;
     Dequeue(first);
+  }
+}
+
+void ConcurrentRows::AdvanceJoiningWrites(Round* round) {
+  if (std::exchange(groups_seen_, state_->groups_created()) == state_->groups_created()) return;
+  for (auto next = writes_.begin(); next != writes_.end();) {
+    const std::shared_ptr<RowOperation> operation = *next;
+    ++next;
+    // The first one has just been tried.
+    if (operation != writes_.front() && Try(operation, round)) Dequeue(operation);
   }
 }
 
@@ -273,6 +302,17 @@ void ConcurrentRows::Enqueue(const std::shared_ptr<RowOperation>& operation, Rou
     operation->status = TimeoutError(operation.get());
     return Finish(operation, round);
   }
+  if (operation->kind == RowOperation::Kind::kWrite) {
+    int64_t bytes = 0;
+    for (const RowWrite& row : std::span(operation->rows).subspan(operation->next)) {
+      if (row.chunk) bytes += row.chunk->bytes();
+    }
+    if (!MayWait(bytes)) {
+      operation->status = NoRoomToWait(operation.get(), bytes);
+      return Finish(operation, round);
+    }
+    SetWaitingBytes(operation.get(), bytes);
+  }
   if (operation->timeout && *operation->timeout < TimePoint::max() - operation->queued_at) {
     operation->deadline = operation->queued_at + *operation->timeout;
     deadlines_.emplace(*operation->deadline, operation.get());
@@ -285,7 +325,23 @@ void ConcurrentRows::Dequeue(const std::shared_ptr<RowOperation>& operation) {
   operation->is_queued = false;
   if (operation->deadline) deadlines_.erase({*operation->deadline, operation.get()});
   QueueOf(*operation)->remove(operation);
+  SetWaitingBytes(operation.get(), 0);
   if (operation->kind == RowOperation::Kind::kClaim) ranks_.StopWaiting(operation->claim);
+}
+
+// The data of a waiting write is in transit. It may wait for updates of rows that exist, which must find room there.
+bool ConcurrentRows::MayWait(int64_t bytes) const {
+  const MemoryBudget& budget = environment_.store->budget();
+  if (bytes == 0) return true;
+  // Bounds the writes that wait for all tables together. The data of this one is included.
+  if (budget.TransitLevel() == MemoryLevel::kFull) return false;
+  const int64_t waiting = waiting_charge_.bytes();
+  return waiting == 0 || waiting + bytes <= budget.shares().transit / 2;
+}
+
+void ConcurrentRows::SetWaitingBytes(RowOperation* operation, int64_t bytes) {
+  waiting_charge_.Set(waiting_charge_.bytes() + bytes - operation->waiting_bytes);
+  operation->waiting_bytes = bytes;
 }
 
 void ConcurrentRows::Finish(const std::shared_ptr<RowOperation>& operation, Round* round) {
@@ -336,6 +392,19 @@ Status ConcurrentRows::TimeoutError(RowOperation* operation) {
   }
   return Status::DeadlineExceeded("table \"" + name() + "\": " + what + ": " + WaitText(operation))
       .WithDetail(operation->reason == RowWaitReason::kMemory ? Detail::kMemoryFull : Detail::kRateLimited);
+}
+
+Status ConcurrentRows::NoRoomToWait(RowOperation* write, int64_t bytes) {
+  const MemoryBudget& budget = environment_.store->budget();
+  return Status::Unavailable("table \"" + name() + "\": stored " + std::to_string(write->stored) + " of " +
+                             std::to_string(write->rows.size()) + " rows: " + WaitText(write) +
+                             ". The other " + std::to_string(bytes) +
+                             " bytes cannot wait on the server: " + std::to_string(waiting_charge_.bytes()) +
+                             " bytes wait for this table, and " + std::to_string(budget.transit()) +
+                             " of the " + std::to_string(budget.shares().transit) +
+                             " bytes for data in transit in memory_limit are used; put the rest again later, "
+                             "or raise memory_limit")
+      .WithDetail(Detail::kMemoryFull);
 }
 
 void ConcurrentRows::AdvanceTime(Round* round) {

@@ -3,7 +3,8 @@
 // Writes of new rows, claims and reservations may have to wait. They occupy no thread: a thread that changes the
 // state finishes those that no longer have to wait, the clock those whose time is over. Writes and reservations
 // wait in the order of their arrival. So do claims that want the same rows (consumer, columns, groups and condition);
-// others do not wait for each other. Writes to rows that exist never wait.
+// others do not wait for each other. Writes to rows that exist, and new rows of groups that exist, never wait, not even
+// behind other rows of their write. A write fails with UNAVAILABLE instead of waiting if too much data waits already.
 //
 // Done outside the lock: freeing data, and callbacks.
 //
@@ -70,7 +71,8 @@ struct RowOperation {
   RowState::Write write = {};
   size_t next = 0;  // row to be written
   RowWaitReason reason = RowWaitReason::kNone;
-  uint64_t generation = 0;  // of the rows that a claim has looked at
+  uint64_t generation = 0;    // of the rows that a claim, or the groups that a write, has looked at
+  int64_t waiting_bytes = 0;  // of a write: of its rows that wait
   TimePoint queued_at = {};
   std::optional<TimePoint> deadline = {};
   bool is_queued = false;
@@ -156,6 +158,8 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   // Returns whether the operation is finished.
   bool Try(const std::shared_ptr<RowOperation>& operation, Round* round) REQUIRES(mu_);
   bool TryWrite(RowOperation* write, Round* round) REQUIRES(mu_);
+  // Moves rows that never wait before the row that has to, and returns whether there are any.
+  bool MoveForward(RowOperation* write) REQUIRES(mu_);
   // Returns whether `bytes` may be stored now; otherwise Advance() is called when that may have changed.
   bool HasRoomFor(int64_t bytes) REQUIRES(mu_);
   void ChargeIndex() REQUIRES(mu_) {
@@ -170,13 +174,19 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   // Tries the operations that wait, in their order.
   void Advance(Round* round) REQUIRES(mu_);
   void AdvanceInOrder(Waiting* waiting, Round* round) REQUIRES(mu_);
+  // Stores those rows of waiting writes that join a group that was created meanwhile.
+  void AdvanceJoiningWrites(Round* round) REQUIRES(mu_);
   void AdvanceClaims(Round* round) REQUIRES(mu_);
+  // Returns whether a write may wait with `bytes` of data.
+  bool MayWait(int64_t bytes) const REQUIRES(mu_);
+  void SetWaitingBytes(RowOperation* operation, int64_t bytes) REQUIRES(mu_);
   void Finish(const std::shared_ptr<RowOperation>& operation, Round* round) REQUIRES(mu_);
   void Enqueue(const std::shared_ptr<RowOperation>& operation, Round* round) REQUIRES(mu_);
   void Dequeue(const std::shared_ptr<RowOperation>& operation) REQUIRES(mu_);
   Waiting* QueueOf(const RowOperation& operation) REQUIRES(mu_);
   std::string WaitText(RowOperation* operation) REQUIRES(mu_);
   Status TimeoutError(RowOperation* operation) REQUIRES(mu_);
+  Status NoRoomToWait(RowOperation* write, int64_t bytes) REQUIRES(mu_);
   void EndAll(const Status& why, Round* round) REQUIRES(mu_);
   void SetUserState(std::shared_ptr<const std::string> state, Round* round) REQUIRES(mu_);
   // Ends leases and waits whose time is over.
@@ -193,11 +203,14 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   Waiting writes_ GUARDED_BY(mu_);
   Waiting claims_ GUARDED_BY(mu_);
   Waiting reserves_ GUARDED_BY(mu_);
+  uint64_t groups_seen_ GUARDED_BY(mu_) =
+      0;  // RowState::groups_created() when waiting writes were last tried
   std::set<std::pair<TimePoint, RowOperation*>> deadlines_ GUARDED_BY(mu_);
   std::optional<TimePoint> armed_for_ GUARDED_BY(mu_);
   Clock::AlarmId alarm_ GUARDED_BY(mu_) = 0;
   uint64_t room_ticket_ GUARDED_BY(mu_) = 0;
-  MemoryCharge index_charge_ GUARDED_BY(mu_);  // of RowState::index_bytes()
+  MemoryCharge waiting_charge_ GUARDED_BY(mu_);  // of writes_
+  MemoryCharge index_charge_ GUARDED_BY(mu_);    // of RowState::index_bytes()
 };
 
 }  // namespace reverb::internal

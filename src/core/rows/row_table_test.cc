@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "storage/chunk_tier.h"
+#include "testing/fake_file_system.h"
 #include "testing/rows.h"
 #include "testing/status_matchers.h"
 
@@ -64,9 +66,9 @@ class RowTableTest : public ::testing::Test {
   }
 
   ManualClock clock_;
+  std::vector<RowOperation*> done_;  // outlives the table, which ends all waits
   std::shared_ptr<ChunkStore> store_;
   std::shared_ptr<ConcurrentRows> table_;
-  std::vector<RowOperation*> done_;
 };
 
 TEST_F(RowTableTest, TheWriteThatMakesARowReadyFinishesTheClaim) {
@@ -196,6 +198,103 @@ TEST_F(RowTableTest, NewRowsWaitForTheMemoryLimit) {
   EXPECT_THAT(put->status, IsOk());
 }
 
+TEST_F(RowTableTest, RowsThatJoinAGroupDoNotWaitBehindOthers) {
+  Open({.max_rows = 4, .group_size = 2, .consumers = {"train"}});
+  for (const std::string group : {"g1", "g2", "g3", "g4"}) {
+    EXPECT_TRUE(Put({.columns = {"x"}}, {MakeRow(group + "a", {1}, group)})->is_finished);
+  }
+  const Handle waits = Put({.columns = {"x"}}, {MakeRow("g5a", {1}, "g5")});
+  EXPECT_FALSE(waits->is_finished);
+  const Handle joins = Put({.columns = {"x"}}, {MakeRow("g1b", {1}, "g1")});
+  EXPECT_THAT(joins->status, IsOk());
+  EXPECT_TRUE(joins->is_finished);
+  // Rows of one write that have to wait do not hold back those that need not.
+  const Handle mixed = Put({.columns = {"x"}}, {MakeRow("g6a", {1}, "g6"), MakeRow("g2b", {1}, "g2"),
+                                                MakeRow("g6b", {1}, "g6"), MakeRow("g3b", {1}, "g3")});
+  EXPECT_FALSE(mixed->is_finished);
+  EXPECT_EQ(mixed->stored, 2);
+  const Handle claim = Claim({.consumer = "train", .count = 6});
+  ASSERT_TRUE(claim->is_finished);
+  EXPECT_THAT(KeysOf(claim->claimed.rows), ElementsAre("g1a", "g1b", "g2a", "g2b", "g3a", "g3b"));
+  table_->Settle(claim->claimed.lease, {}, RowSettlement::kAcknowledge, {});
+  EXPECT_TRUE(waits->is_finished);
+  EXPECT_THAT(mixed->status, IsOk());
+  EXPECT_TRUE(mixed->is_finished);
+  EXPECT_EQ(mixed->stored, 4);
+}
+
+TEST_F(RowTableTest, AWaitingRowGoesOnOnceItsGroupExists) {
+  Open({.max_rows = 2, .group_size = 2, .consumers = {"train"}});
+  Put({.columns = {"x"}}, {MakeRow("g1a", {1}, "g1"), MakeRow("g1b", {1}, "g1")});
+  const Handle first = Put({.columns = {"x"}},
+                           {MakeRow("g2a", {1}, "g2"), MakeRow("g3a", {1}, "g3"), MakeRow("g4a", {1}, "g4")});
+  const Handle second = Put({.columns = {"x"}}, {MakeRow("g2b", {1}, "g2")});
+  EXPECT_FALSE(second->is_finished);
+  EXPECT_EQ(table_->Info().waiting_writes, 2);
+  const Handle claim = Claim({.consumer = "train", .count = 2});
+  table_->Settle(claim->claimed.lease, {}, RowSettlement::kAcknowledge, {});
+  EXPECT_FALSE(first->is_finished);
+  EXPECT_EQ(first->stored, 2);
+  EXPECT_TRUE(second->is_finished);
+  EXPECT_TRUE(Claim({.consumer = "train", .count = 2})->is_finished);
+}
+
+TEST_F(RowTableTest, RowsThatJoinAGroupDoNotWaitForMemory) {
+  const int64_t bytes = MakeRow("a", {100}).chunk->bytes();
+  Open({.group_size = 2, .consumers = {"train"}}, {.max_bytes = 2 * bytes + bytes / 2});
+  Put({.columns = {"x"}}, {MakeRow("g1a", {100}, "g1"), MakeRow("g2a", {100}, "g2")});
+  const Handle waits = Put({.columns = {"x"}}, {MakeRow("g3a", {100}, "g3")});
+  EXPECT_FALSE(waits->is_finished);
+  EXPECT_TRUE(Put({.columns = {"x"}}, {MakeRow("g1b", {100}, "g1")})->is_finished);
+  const Handle claim = Claim({.consumer = "train", .count = 2});
+  ASSERT_TRUE(claim->is_finished);
+  table_->Settle(claim->claimed.lease, {}, RowSettlement::kAcknowledge, {});
+  // The store reports room on the clock's thread.
+  clock_.Advance(seconds(1));
+  EXPECT_TRUE(waits->is_finished);
+}
+
+TEST_F(RowTableTest, WaitingWritesLeaveRoomInTransit) {
+  Open({.max_rows = 1, .consumers = {"train"}}, {.memory_limit = 8 << 20});
+  const MemoryBudget& budget = store_->budget();
+  const auto put = [&](const std::string& key) { return Put({.columns = {"x"}}, {MakeRow(key, {25'000})}); };
+  ASSERT_TRUE(put("a")->is_finished);
+  const int64_t bytes = budget.usage().stored;
+  const Handle first = put("b");
+  const Handle second = put("c");
+  EXPECT_FALSE(second->is_finished);
+  EXPECT_EQ(budget.usage().waiting, 2 * bytes);
+  // Half of the share for data in transit is left to columns of rows that exist.
+  ASSERT_GT(3 * bytes, budget.shares().transit / 2);
+  const Handle third = put("d");
+  EXPECT_THAT(
+      third->status,
+      StatusIs(StatusCode::kUnavailable, Detail::kMemoryFull,
+               HasSubstr("table \"rollouts\": stored 0 of 1 rows: the table has 1 rows (max_rows = 1)")));
+  EXPECT_THAT(third->status, StatusIs(StatusCode::kUnavailable, HasSubstr("put the rest again later")));
+  third->rows.clear();
+  EXPECT_EQ(budget.usage().transit(), 2 * bytes);
+  EXPECT_TRUE(Put({.columns = {"y"}}, {MakeRow("a", {25'000})})->is_finished);
+  // A write that no longer waits makes room.
+  EXPECT_THAT(table_->Delete(std::vector<std::string>{"a"}), test::IsOkAndHolds(1));
+  EXPECT_TRUE(first->is_finished);
+  EXPECT_EQ(budget.usage().waiting, bytes);
+  const Handle fourth = put("e");
+  EXPECT_FALSE(fourth->is_finished);
+  table_->Cancel(second);
+  table_->Cancel(fourth);
+  EXPECT_EQ(budget.usage().waiting, 0);
+}
+
+TEST_F(RowTableTest, NoWriteWaitsWhileDataInTransitIsFull) {
+  Open({.max_rows = 1, .consumers = {"train"}}, {.memory_limit = 8 << 20});
+  Put({.columns = {"x"}}, {MakeRow("a", {1})});
+  const MemoryCharge others(&store_->budget(), MemoryPart::kReceiving, store_->budget().shares().transit);
+  EXPECT_THAT(Put({.columns = {"x"}}, {MakeRow("b", {1000})})->status, StatusIs(StatusCode::kUnavailable));
+  // Without data there is nothing to bound.
+  EXPECT_FALSE(Put({}, {MakeRow("c", {})})->is_finished);
+}
+
 TEST_F(RowTableTest, TheIndexIsCharged) {
   Open({.consumers = {"train"}}, {.memory_limit = int64_t{1} << 30});
   constexpr int kRows = 10'000;
@@ -213,6 +312,50 @@ TEST_F(RowTableTest, TheIndexIsCharged) {
   EXPECT_LT(budget.usage().index, full - kRows * 40);
   table_.reset();
   EXPECT_EQ(budget.usage().index, 0);
+}
+
+TEST_F(RowTableTest, RemovedRowsThatASnapshotShowsCountAsParked) {
+  Open({.consumers = {"train"}}, {.memory_limit = int64_t{1} << 30});
+  const MemoryBudget& budget = store_->budget();
+  Put({.columns = {"x"}}, {MakeRow("a", {1000}), MakeRow("b", {1000}), MakeRow("c", {1000})});
+  const int64_t stored = budget.usage().stored;
+  ConcurrentRows::Snapshots snapshots = ConcurrentRows::TakeSnapshots(std::vector{table_});
+  EXPECT_THAT(table_->Delete(std::vector<std::string>{"a"}), test::IsOkAndHolds(1));
+  // Replaced data stays for the snapshot, too.
+  Put({.columns = {"x"}, .overwrite = true}, {MakeRow("b", {1000})});
+  EXPECT_EQ(budget.usage().stored, 2 * stored / 3);
+  EXPECT_EQ(budget.usage().parked, 2 * stored / 3);
+  EXPECT_EQ(budget.usage().transit(), 0);
+  EXPECT_EQ(snapshots.tables[0]->num_rows(), 3u);
+  // The table may be gone before the snapshot.
+  table_.reset();
+  EXPECT_EQ(budget.usage().stored, 0);
+  EXPECT_EQ(budget.usage().parked, 4 * stored / 3);
+  snapshots.tables.clear();
+  EXPECT_EQ(budget.usage().parked, 0);
+  EXPECT_EQ(budget.usage().chunks, 0);
+}
+
+TEST_F(RowTableTest, ParkedRowsOfATieredStoreCountWithTheirPinnedData) {
+  test::FakeFileSystem files;
+  Result<ChunkTierPtr> tier = ChunkTier::Open(
+      &files, {.path = "/tier", .memory_limit = 1 << 20, .disk_limit = 1 << 20, .min_payload_bytes = 1});
+  ASSERT_THAT(tier.status(), IsOk());
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{1} << 30}, &clock_,
+                                        *std::move(tier));
+  table_ = ConcurrentRows::Create({.name = "rollouts"}, {.store = store_, .clock = &clock_}).value();
+  const MemoryBudget& budget = store_->budget();
+  Put({.columns = {"x"}}, {MakeRow("a", {1000})})->rows.clear();
+  const MemoryBudget::Usage before = budget.usage();
+  ConcurrentRows::Snapshots snapshots = ConcurrentRows::TakeSnapshots(std::vector{table_});
+  EXPECT_THAT(table_->Delete(std::vector<std::string>{"a"}), test::IsOkAndHolds(1));
+  EXPECT_EQ(budget.usage().stored, 0);
+  EXPECT_EQ(budget.usage().parked, before.stored);
+  EXPECT_EQ(budget.usage().transit(), before.transit());
+  snapshots.tables.clear();
+  EXPECT_EQ(budget.usage().parked, 0);
+  table_.reset();
+  store_.reset();
 }
 
 TEST_F(RowTableTest, ReservationsWaitForTheTrainer) {
