@@ -421,11 +421,13 @@ Result<CheckpointWriter::Page> CheckpointWriter::WritePage(const TableSnapshot& 
   ForEachItem(table, page, [&](size_t slot, const SlotRecord& record) {
     if (!status.ok()) return;
     attempt->item_places.clear();
+    bool is_lost = false;
     Trajectory::ForEachChunk(record.trajectory, [&](const Chunk* chunk) {
       if (!status.ok()) return;
       Result<Place> place = WriteChunk(*chunk, attempt);
       if (!place.ok()) {
         status = std::move(place).status();
+        is_lost = attempt->lost_chunks.contains(chunk->id());
         return;
       }
       if (fresh.chunks->empty() || fresh.chunks->back() != *place) fresh.chunks->push_back(*place);
@@ -433,7 +435,7 @@ Result<CheckpointWriter::Page> CheckpointWriter::WritePage(const TableSnapshot& 
     });
     if (status.ok()) {
       attempt->encoder.Add(slot, record, attempt->item_places);
-    } else if (status.code() == StatusCode::kDataLoss) {
+    } else if (is_lost) {
       // The attempt fails, but goes on: lost_items() has all of them.
       lost_items_.push_back({.table = table.state().name, .key = record.key});
       if (attempt->loss.ok()) attempt->loss = status;
