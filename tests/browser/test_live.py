@@ -74,7 +74,7 @@ def test_the_disk_is_shown_where_data_may_move_to_it(start_server, open_page, tm
     for i in range(40):
         client.insert([np.random.default_rng(i).bytes(400_000)], {"replay": 1.0})
     page = open_page(server.url).open()
-    assert_text(page.find("#storage .figure"), re.compile(r"^1\d(\.\d)? MiB on disk"))
+    assert_text(page.find("#storage .figure"), re.compile(r"^1\d\S*\sMiB\son disk"))
     assert_text(page.find("#storage .terms"), "of 256 MiB")
     assert_gone(page.find("#storage .sentence"))
 
