@@ -211,7 +211,8 @@ bool ConcurrentRows::MoveForward(RowOperation* write) {
   const auto never_waits = [&](const RowWrite& row) { return state_->NeverWaits(write->write, row); };
   const std::span<RowWrite> left = std::span(write->rows).subspan(write->next);
   if (std::ranges::none_of(left, never_waits)) return false;
-  std::ranges::stable_partition(left, never_waits);
+  // Not that of std::ranges, which clang 14 does not compile.
+  std::stable_partition(left.begin(), left.end(), never_waits);
   return true;
 }
 
