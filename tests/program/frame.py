@@ -7,9 +7,11 @@ import json
 import os
 import pathlib
 import pty
+import random
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -54,6 +56,15 @@ def wait_until(what: str, happens) -> None:
         time.sleep(0.02)  # polls the condition
 
 
+def lasting_port() -> int:
+    """Returns a free port for a server that stops and comes back: below those that the system assigns to others."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(min(20_000, first // 2), first)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 class Server:
     """Runs `reverb serve` as a process."""
 
@@ -63,12 +74,13 @@ class Server:
         *words: str,
         prepare: Callable[[], object] | None = None,
         log: pathlib.Path | None = None,
+        port: int = 0,
     ):
         """`prepare` is called in the new process before the program starts; `log` receives standard error."""
         self.port_file = folder / "port"
         with contextlib.ExitStack() as stack:
             self.process = subprocess.Popen(
-                [program, "serve", "--port", "0", "--port-file", self.port_file, *words],
+                [program, "serve", "--port", str(port), "--port-file", self.port_file, *words],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if log is None else stack.enter_context(log.open("wb")),
                 text=True,
@@ -108,9 +120,9 @@ class ProgramTest(unittest.TestCase):
         self.addCleanup(end)
 
     def serve(
-        self, *words: str, prepare: Callable[[], object] | None = None, log: pathlib.Path | None = None
+        self, *words: str, prepare: Callable[[], object] | None = None, log: pathlib.Path | None = None, port: int = 0
     ) -> Server:
-        server = Server(self.folder, *words, prepare=prepare, log=log)
+        server = Server(self.folder, *words, prepare=prepare, log=log, port=port)
         self.end_with_test(server.process)
         return server
 

@@ -212,10 +212,10 @@ class Watch(ProgramTest):
         self.assertLessEqual(max(map(len, lines)), 40)
 
     def test_goes_on_when_the_server_comes_back(self):
-        server = self.serve("--table", "replay")
+        port = frame.lasting_port()
+        server = self.serve("--table", "replay", port=port)
         screen = Terminal("info", server.address, "--watch", "--every", "0.1", "--timeout", "0.5")
         screen.wait_for("replay")
-        port = server.port
         server.stop()
         screen.wait_for("trying again")
         seen = len(screen.text)

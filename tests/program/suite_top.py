@@ -119,9 +119,9 @@ class Top(ProgramTest):
             self.assertTrue(screen.text.endswith(RESTORED), number)
 
     def test_reconnects_to_a_server_that_comes_back(self):
-        server = self.serve("--table", "first")
+        port = frame.lasting_port()
+        server = self.serve("--table", "first", port=port)
         screen = self.top(server, "--timeout", "0.5")
-        port = server.port
         server.stop()
         page = screen.wait_for_page("the loss", lambda page: any("reconnecting" in line for line in page))
         self.assertEqual(names(page), ["first"], "the last answer stays")
