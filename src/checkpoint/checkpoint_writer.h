@@ -88,7 +88,6 @@ class CheckpointWriter {
   struct LostItem {
     std::string table;
     uint64_t key = 0;
-    friend bool operator==(const LostItem&, const LostItem&) = default;
   };
   const std::vector<LostItem>& lost_items() const { return lost_items_; }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "core/fetch_samples.h"
 
 namespace reverb {
 
@@ -214,13 +215,7 @@ void Checkpointer::DeleteLostItems() {
   for (const CheckpointWriter::LostItem& item : writer_.lost_items()) keys[item.table].push_back(item.key);
   for (const std::shared_ptr<ConcurrentTable>& table : environment_.tables()) {
     const auto found = keys.find(table->name());
-    if (found == keys.end()) continue;
-    static_cast<void>(table->Mutate({}, found->second));
-    Log(LogLevel::kError,
-        "table \"" + table->name() + "\": deleted " + std::to_string(found->second.size()) +
-            " items for a checkpoint, since their data on disk is lost; the first has the key " +
-            std::to_string(found->second.front()),
-        {{"event", kEventCheckpoint}, {"table", table->name()}});
+    if (found != keys.end()) internal::DeleteLostItems(table.get(), found->second);
   }
 }
 

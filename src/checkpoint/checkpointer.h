@@ -34,7 +34,7 @@ class Checkpointer {
     Clock* clock = RealClock();
     // Returns the tables that exist now. Also called while tables are locked.
     std::function<std::vector<std::shared_ptr<ConcurrentTable>>()> tables;
-    // The same for row tables; absent = there are none.
+    // The same for row tables. Empty if the server has no row tables.
     std::function<std::vector<std::shared_ptr<ConcurrentRows>>()> row_tables = {};
     // Returns the writers' progress. Called while the tables are locked.
     std::function<std::vector<SavedWriter>()> save_writers;
@@ -46,8 +46,8 @@ class Checkpointer {
     Duration locks_held{0};      // by the last snapshot
     Duration row_locks_held{0};  // likewise, of row tables
     Duration took{0};            // the last checkpoint, from the snapshot until it was durable
-    int64_t finished_nanos =
-        0;  // when the last checkpoint was durable, since the Unix epoch; 0 = there is none
+    // When the last checkpoint became durable, since the Unix epoch; 0 before the first one.
+    int64_t finished_nanos = 0;
     CheckpointWriter::Stats last;
     Status last_status;  // of the latest attempt
     bool is_writing = false;

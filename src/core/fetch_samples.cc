@@ -70,16 +70,18 @@ FetchedSamples Replace(ConcurrentTable* table, std::vector<Sample> samples, cons
   samples.resize(kept);
   result.samples = std::move(samples);
   result.lost = static_cast<int64_t>(lost.size());
-  if (table != nullptr && !lost.empty()) {
-    static_cast<void>(table->Mutate({}, lost));
-    Log(LogLevel::kError, "table \"" + table->name() + "\": deleted " + std::to_string(lost.size()) +
-                              " items whose data on disk is lost, the first with key " +
-                              std::to_string(lost.front()));
-  }
+  if (table != nullptr && !lost.empty()) DeleteLostItems(table, lost);
   return result;
 }
 
 }  // namespace
+
+void DeleteLostItems(ConcurrentTable* table, std::span<const uint64_t> keys) {
+  static_cast<void>(table->Mutate({}, keys));
+  Log(LogLevel::kError, "table \"" + table->name() + "\": deleted " + std::to_string(keys.size()) +
+                            " items whose data on disk is lost, the first with key " +
+                            std::to_string(keys.front()));
+}
 
 void FetchSamples(PayloadTier* tier, const std::shared_ptr<ConcurrentTable>& table,
                   std::vector<Sample> samples, std::function<void(FetchedSamples)> done) {

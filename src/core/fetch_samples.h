@@ -2,7 +2,10 @@
 #ifndef REVERB_CORE_FETCH_SAMPLES_H_
 #define REVERB_CORE_FETCH_SAMPLES_H_
 
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "core/table.h"
@@ -25,6 +28,9 @@ void FetchSamples(PayloadTier* tier, const std::shared_ptr<ConcurrentTable>& tab
 // Waits for the result. Not to be called on threads that serve others.
 FetchedSamples FetchSamplesAndWait(PayloadTier* tier, const std::shared_ptr<ConcurrentTable>& table,
                                    std::vector<Sample> samples);
+
+// Deletes the items with these keys, whose data on disk cannot be read, and logs it. REQUIRES: there are some.
+void DeleteLostItems(ConcurrentTable* table, std::span<const uint64_t> keys);
 
 }  // namespace reverb::internal
 

@@ -203,8 +203,8 @@ class ConcurrentRows : public std::enable_shared_from_this<ConcurrentRows> {
   Waiting writes_ GUARDED_BY(mu_);
   Waiting claims_ GUARDED_BY(mu_);
   Waiting reserves_ GUARDED_BY(mu_);
-  uint64_t groups_seen_ GUARDED_BY(mu_) =
-      0;  // RowState::groups_created() when waiting writes were last tried
+  // RowState::groups_created() when waiting writes were last tried.
+  uint64_t groups_seen_ GUARDED_BY(mu_) = 0;
   std::set<std::pair<TimePoint, RowOperation*>> deadlines_ GUARDED_BY(mu_);
   std::optional<TimePoint> armed_for_ GUARDED_BY(mu_);
   Clock::AlarmId alarm_ GUARDED_BY(mu_) = 0;

@@ -62,7 +62,7 @@ class EventLoop {
   EventLoop(Descriptor epoll, Descriptor wake_up, Duration spin)
       : epoll_(std::move(epoll)), wake_up_(std::move(wake_up)), spin_(spin) {}
   void Run();
-  // Returns the number of events; 0 if `may_wait` is false and there are none.
+  // Returns the number of events. Returns at once if `may_wait` is false, even without an event.
   int WaitForEvents(std::span<epoll_event> events, bool may_wait);
   // Runs what was posted. What that posts in turn comes after the events that have happened meanwhile.
   void RunPosted() EXCLUDES(mu_);
