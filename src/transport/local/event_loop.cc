@@ -112,15 +112,19 @@ void EventLoop::Post(std::function<void()> work) {
   (void)!write(wake_up_.get(), &one, sizeof one);
 }
 
-void EventLoop::RunPosted() {
+bool EventLoop::RunPosted(bool* has_more) {
   std::vector<std::function<void()>> posted;
   {
     MutexLock lock(&mu_);
-    if (posted_.empty()) return;
+    *has_more = false;
+    if (posted_.empty()) return !is_stopping_;
     posted.swap(posted_);
     is_woken_ = false;
   }
   for (const std::function<void()>& work : posted) work();
+  MutexLock lock(&mu_);
+  *has_more = !posted_.empty();
+  return *has_more || !is_stopping_;
 }
 
 int EventLoop::WaitForEvents(std::span<epoll_event> events, bool may_wait) {
@@ -135,15 +139,9 @@ int EventLoop::WaitForEvents(std::span<epoll_event> events, bool may_wait) {
 
 void EventLoop::Run() {
   std::array<epoll_event, 64> events;
-  while (true) {
-    RunPosted();
-    bool has_posted = false;
-    {
-      MutexLock lock(&mu_);
-      has_posted = !posted_.empty();
-      if (is_stopping_ && !has_posted) return;
-    }
-    const int count = WaitForEvents(events, /*may_wait=*/!has_posted);
+  bool has_more = false;
+  while (RunPosted(&has_more)) {
+    const int count = WaitForEvents(events, /*may_wait=*/!has_more);
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.u64 == 0) {

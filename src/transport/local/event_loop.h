@@ -64,8 +64,9 @@ class EventLoop {
   void Run();
   // Returns the number of events. Returns at once if `may_wait` is false, even without an event.
   int WaitForEvents(std::span<epoll_event> events, bool may_wait);
-  // Runs what was posted. What that posts in turn comes after the events that have happened meanwhile.
-  void RunPosted() EXCLUDES(mu_);
+  // Runs what was posted. Sets *has_more if that has posted more, which comes after the events that have happened
+  // meanwhile. Returns whether the loop goes on.
+  bool RunPosted(bool* has_more) EXCLUDES(mu_);
 
   const Descriptor epoll_;
   const Descriptor wake_up_;  // an eventfd
