@@ -191,7 +191,7 @@ TEST_F(LocalRowsTest, AStoppedServerEndsTheCallAndAnotherOneIsFound) {
   AnswerWithRows();
   StartServer();
   ASSERT_OK(connection_->Rows(Get(), {.timeout = kLong}));
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 20; ++i) {
     server_.reset();
     auto server = LocalServer::Start({.path = path_}, handler_);
     ASSERT_OK(server);

@@ -30,8 +30,8 @@ class RowsStream final : public ClientMessageSocket {
     });
   }
   bool IsUsable() EXCLUDES(call_mu_) {
-    (void)Poll(Duration(0));  // notices that the server has closed the socket
-    if (IsClosing()) return false;
+    // Notices that the server has closed the socket. If the loop reads just now, it may be about to notice it.
+    if (!Poll(Duration(0)) || IsClosing()) return false;
     MutexLock lock(&call_mu_);
     return !end_;
   }
