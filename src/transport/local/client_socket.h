@@ -13,9 +13,9 @@
 #include <optional>
 #include <string>
 
+#include "base/descriptor.h"
 #include "reverb/status.h"
-#include "transport/local/adaptive_spin.h"
-#include "transport/local/descriptor.h"
+#include "transport/adaptive_spin.h"
 #include "transport/local/frame.h"
 #include "transport/local/frame_io.h"
 #include "transport/local/local_connection.h"

@@ -15,12 +15,6 @@
 
 namespace reverb::internal {
 
-Duration DefaultSpin() {
-  constexpr Duration kSpin = std::chrono::microseconds(50);
-  static const Duration spin = std::thread::hardware_concurrency() >= 2 ? kSpin : Duration(0);
-  return spin;
-}
-
 Result<std::unique_ptr<EventLoop>> EventLoop::Start(const char* name, Duration spin) {
   Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
   Descriptor wake_up(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -20,11 +20,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/mutex.h"
 #include "base/parker.h"
 #include "reverb/status.h"
-#include "transport/local/adaptive_spin.h"
-#include "transport/local/descriptor.h"
+#include "transport/adaptive_spin.h"
 
 struct epoll_event;
 

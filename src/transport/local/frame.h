@@ -25,9 +25,9 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/descriptor.h"
 #include "base/memory_budget.h"
 #include "reverb/status.h"
-#include "transport/local/descriptor.h"
 #include "transport/messages.h"
 #include "transport/single_calls.h"
 #include "transport/wire.h"

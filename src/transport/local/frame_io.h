@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/descriptor.h"
 #include "base/memory_budget.h"
 #include "reverb/status.h"
-#include "transport/local/descriptor.h"
 #include "transport/local/frame.h"
 
 namespace reverb::internal {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/descriptor.h"
 #include "base/memory_budget.h"
-#include "transport/local/descriptor.h"
 
 namespace reverb::internal {
 namespace {

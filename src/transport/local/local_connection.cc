@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/duration_text.h"
 #include "base/fork.h"
 #include "base/log.h"
@@ -16,7 +17,6 @@
 #include "transport/local/client_calls.h"
 #include "transport/local/client_socket.h"
 #include "transport/local/client_stream.h"
-#include "transport/local/descriptor.h"
 #include "transport/local/rows_socket.h"
 #include "transport/single_calls.h"
 

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/payload_source.h"
 #include "base/shared_memory.h"
 #include "testing/wait.h"
-#include "transport/local/descriptor.h"
 #include "transport/local/frame.h"
 #include "transport/local/local_transport_testing.h"
 

@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "reverb/status.h"
-#include "transport/local/descriptor.h"
 #include "transport/local/event_loop.h"
 #include "transport/local/frame.h"
 #include "transport/local/frame_io.h"

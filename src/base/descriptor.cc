@@ -1,4 +1,4 @@
-#include "transport/local/descriptor.h"
+#include "base/descriptor.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace reverb::internal {
 
 namespace {
 
-// All open descriptors of this transport.
+// All open descriptors.
 struct OpenDescriptors {
   Mutex mu;
   std::unordered_set<int> fds GUARDED_BY(mu);
@@ -53,6 +53,17 @@ void Descriptor::Close() {
   MutexLock lock(&all.mu);
   all.fds.erase(fd);
   close(fd);  // under the lock, since the number may be used again at once
+}
+
+void Descriptor::CloseFile() {
+  const int fd = std::exchange(fd_, -1);
+  if (fd < 0 || generation_ != ForkGeneration()) return;
+  OpenDescriptors& all = AllDescriptors();
+  {
+    MutexLock lock(&all.mu);
+    all.fds.erase(fd);
+  }
+  close(fd);
 }
 
 size_t NumDescriptorsForTesting() {

@@ -1,4 +1,4 @@
-#include "transport/local/adaptive_spin.h"
+#include "transport/adaptive_spin.h"
 
 #include <gtest/gtest.h>
 
@@ -48,22 +48,39 @@ TEST(AdaptiveSpinTest, PollsAgainAfterSuccesses) {
   EXPECT_EQ(NumVainPolls(&spin, 8), 8);
 }
 
+TEST(AdaptiveSpinTest, PollsAgainSoonAfterManyVainAttempts) {
+  AdaptiveSpin spin(1us);
+  NumVainPolls(&spin, 100'000);
+  int found = 0;
+  for (int i = 0; i < 1000; ++i) found += spin.Spin(1us, [] { return true; });
+  EXPECT_GT(found, 500);
+}
+
+// Returns how many of `waits` waits poll at all. Each `period`-th event is there, and the others are not; the other way
+// round if `is_there`.
+int NumPolls(AdaptiveSpin* spin, int period, bool is_there, int waits) {
+  int polls = 0;
+  for (int i = 0; i < waits; ++i) {
+    bool has_polled = false;
+    (void)spin->Spin(1us, [&] {
+      has_polled = true;
+      return (i % period == period - 1) != is_there;
+    });
+    polls += has_polled ? 1 : 0;
+  }
+  return polls;
+}
+
 TEST(AdaptiveSpinTest, PollsRarelyIfFewAttemptsSucceed) {
   AdaptiveSpin spin(1us);
-  const auto num_polls = [&](int vain, int waits) {
-    int polls = 0;
-    for (int i = 0; i < waits; ++i) {
-      bool has_polled = false;
-      (void)spin.Spin(1us, [&] {
-        has_polled = true;
-        return i % (vain + 1) == vain;
-      });
-      polls += has_polled ? 1 : 0;
-    }
-    return polls;
-  };
-  EXPECT_EQ(num_polls(/*vain=*/1, 1000), 1000);
-  EXPECT_LT(num_polls(/*vain=*/3, 1000), 200);
+  EXPECT_EQ(NumPolls(&spin, 2, /*is_there=*/false, 1000), 1000);
+  EXPECT_LT(NumPolls(&spin, 4, /*is_there=*/false, 1000), 200);
+}
+
+TEST(AdaptiveSpinTest, AVainAttemptMayWeighMoreThanASuccess) {
+  AdaptiveSpin spin(1us, /*miss_weight=*/3);
+  EXPECT_EQ(NumPolls(&spin, 4, /*is_there=*/true, 1000), 1000);
+  EXPECT_LT(NumPolls(&spin, 2, /*is_there=*/true, 1000), 200);
 }
 
 TEST(AdaptiveSpinTest, NeverPollsWithoutATime) {

@@ -5,8 +5,8 @@
 // succeeded, because the other side is slow or needs the processor, only few waits try again until some succeed.
 //
 // Threads: not thread-safe.
-#ifndef REVERB_TRANSPORT_LOCAL_ADAPTIVE_SPIN_H_
-#define REVERB_TRANSPORT_LOCAL_ADAPTIVE_SPIN_H_
+#ifndef REVERB_TRANSPORT_ADAPTIVE_SPIN_H_
+#define REVERB_TRANSPORT_ADAPTIVE_SPIN_H_
 
 #include <algorithm>
 #include <chrono>
@@ -21,34 +21,38 @@ Duration DefaultSpin();
 
 class AdaptiveSpin {
  public:
-  explicit AdaptiveSpin(Duration most = DefaultSpin()) : most_(most) {}
+  // `miss_weight`: how many successes make up for a poll in vain.
+  explicit AdaptiveSpin(Duration most = DefaultSpin(), uint32_t miss_weight = 1)
+      : most_(most), miss_weight_(miss_weight) {}
 
   // Calls is_ready() repeatedly, for `limit` at most. Returns whether it returned true; false at once while polling
   // does not pay.
   template <typename IsReady>
   bool Spin(Duration limit, const IsReady& is_ready) {
-    if (most_ <= Duration(0) || (num_misses_ >= kMaxMisses && ++num_skipped_ % kRetryEvery != 0))
+    if (most_ <= Duration(0) || (misses_ >= kMaxMisses * miss_weight_ && ++num_skipped_ % kRetryEvery != 0))
       return false;
     const auto end = std::chrono::steady_clock::now() + std::min(most_, limit);
     do {
       if (is_ready()) {
-        if (num_misses_ > 0) --num_misses_;
+        if (misses_ > 0) --misses_;
         return true;
       }
     } while (std::chrono::steady_clock::now() < end);
-    ++num_misses_;
+    // Bounded, so that polling begins again soon when it pays again.
+    misses_ = std::min(misses_ + miss_weight_, 2 * kMaxMisses * miss_weight_);
     return false;
   }
 
  private:
-  static constexpr uint32_t kMaxMisses = 8;    // more than successes
+  static constexpr uint32_t kMaxMisses = 8;    // more than successes make up for
   static constexpr uint32_t kRetryEvery = 32;  // waits
 
   const Duration most_;
-  uint32_t num_misses_ = 0;
+  const uint32_t miss_weight_;
+  uint32_t misses_ = 0;  // times their weight, less the successes
   uint32_t num_skipped_ = 0;
 };
 
 }  // namespace reverb::internal
 
-#endif  // REVERB_TRANSPORT_LOCAL_ADAPTIVE_SPIN_H_
+#endif  // REVERB_TRANSPORT_ADAPTIVE_SPIN_H_
