@@ -8,11 +8,14 @@
 #include "api/writer_factory.h"
 #include "base/duration_text.h"
 #include "base/log.h"
+#include "base/payload_source.h"
 #include "base/random.h"
+#include "base/shared_memory.h"
 #include "base/wait_loop.h"
 #include "client/backoff.h"
 #include "client/insert_pipeline.h"
 #include "transport/inproc/inproc.h"
+#include "transport/wire_writer.h"
 
 namespace reverb::internal {
 namespace {
@@ -27,6 +30,13 @@ Transport TransportOf(const std::shared_ptr<Connection>& connection) {
   if (connection->in_process()) return Transport::kInProcess;
   auto* const routed = dynamic_cast<RoutedConnection*>(connection.get());
   return routed == nullptr ? Transport::kGrpc : routed->transport();
+}
+
+// Returns the shared memory for payloads of items that are sent by reference. Shorter ones are sent inline and stay in
+// private memory: sending and following a reference takes longer than copying them.
+PayloadSource* ReferencedPayloads() {
+  static PayloadSource* const source = new LargeBlockSource(ProcessSharedMemory(), kShareBytes);
+  return source;
 }
 
 // Returns after `pause`, or earlier if the wait expires. Returns the error of on_wait.
@@ -114,7 +124,8 @@ Transport ServerLink::transport(const WaitOptions& wait) { return TransportOf(Co
 std::unique_ptr<ItemSink> ServerLink::NewSink(bool reconnects, Timeout reconnect_timeout) {
   if (!reconnect_timeout) reconnect_timeout = options_.reconnect_timeout;
   std::shared_ptr<Connection> connection = Connect();
-  PayloadSource* const source = connection->payload_source();
+  PayloadSource* source = connection->payload_source();
+  if (source != nullptr && source == ProcessSharedMemory()) source = ReferencedPayloads();
   return InsertPipeline::Own(
       InsertPipeline::Create(std::move(connection), {.window_bytes = options_.write_window_bytes,
                                                      .client_name = options_.name,

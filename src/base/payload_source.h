@@ -43,6 +43,21 @@ class OnDemandSource final : public PayloadSource {
   std::atomic<bool> is_enabled_{false};
 };
 
+// Passes requests for large blocks on to another source; it has no memory for smaller ones, so that those chunks are
+// private.
+class LargeBlockSource final : public PayloadSource {
+ public:
+  LargeBlockSource(PayloadSource* source, size_t min_bytes) : source_(source), min_bytes_(min_bytes) {}
+
+  bool is_enabled() const override { return source_->is_enabled(); }
+  uint8_t* Allocate(size_t bytes) override { return bytes < min_bytes_ ? nullptr : source_->Allocate(bytes); }
+  void Free(uint8_t* block, size_t bytes) override { source_->Free(block, bytes); }
+
+ private:
+  PayloadSource* const source_;
+  const size_t min_bytes_;
+};
+
 }  // namespace reverb::internal
 
 #endif  // REVERB_BASE_PAYLOAD_SOURCE_H_

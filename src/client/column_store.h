@@ -15,7 +15,8 @@
 // rows around them become chunks of the same length.
 //
 // Memory: no allocation per cell; a chunk of one row is encoded directly from the caller's bytes, others from
-// a row buffer of each column. Chunks take over large payloads, or copy them into memory of a payload source.
+// a row buffer of each column. Rows that are not compressed are copied to the chunk at once. Of others, chunks take over
+// large payloads, or copy them into memory of a payload source.
 // Ownership: borrows the sink. Threads: one at a time.
 #ifndef REVERB_CLIENT_COLUMN_STORE_H_
 #define REVERB_CLIENT_COLUMN_STORE_H_
@@ -196,6 +197,7 @@ class ColumnStore {
     uint32_t rows = 0;
     uint64_t raw_bytes = 0;
     std::vector<int64_t> positions;  // of its rows
+    ChunkHeader header;              // of the last chunk; the next one reuses its memory
 
     uint32_t num_values = 0;  // during Append(): number of columns with a value
     uint64_t item = 0;        // in RecordItem(): the item that the fields below refer to
@@ -243,11 +245,16 @@ class ColumnStore {
   Result<ChunkRef> Encode(Group& group, uint32_t first, uint32_t rows, uint64_t raw_bytes);
   // Encodes the values of this call as a chunk.
   Result<ChunkRef> EncodeValues(Group& group, uint64_t raw_bytes);
-  template <typename EncodeColumn>
+  // `raw_rows(column)` returns the rows of a column without strings, `encode` encodes those of any column.
+  template <typename RawRows, typename EncodeColumn>
   Result<ChunkRef> MakeChunk(Group& group, uint32_t rows, uint64_t raw_bytes, int64_t first, int64_t last,
-                             EncodeColumn&& encode);
+                             const RawRows& raw_rows, const EncodeColumn& encode);
+  // Returns whether all columns of the next chunk are stored raw. If so, sets raw_columns_, and the columns of the
+  // group's header except for the checksums.
+  template <typename RawRows>
+  Result<bool> StoresRaw(Group& group, uint32_t rows, const RawRows& raw_rows);
   // Encodes the value of this call as a single row.
-  static Result<ColumnHeader> EncodeValue(Column& column, std::vector<uint8_t>* payload);
+  static Status EncodeValue(Column& column, std::vector<uint8_t>* payload, ColumnHeader* header);
   ChunkSlot* NewSlot(uint32_t group);
   void Release(ChunkSlot* slot);
   void PushCell(Column& column, ChunkSlot* slot, uint32_t row, uint32_t chunk_column);
@@ -292,7 +299,7 @@ class ColumnStore {
   std::vector<RowInterval> used_;
   std::vector<Piece> pieces_;
   std::vector<uint32_t> recorded_groups_;
-  ChunkHeader header_;
+  std::vector<std::span<const uint8_t>> raw_columns_;
   std::vector<uint8_t> payload_;
   std::vector<std::string_view> strings_;
 };

@@ -301,30 +301,53 @@ Status ColumnStore::Finish(ChunkSlot* slot) {
 
 // --- Encoding ---
 
-Result<ColumnHeader> ColumnStore::EncodeValue(Column& column, std::vector<uint8_t>* payload) {
-  return column.dtype == DType::kString ? column.encoder->EncodeStrings(column.value->strings(), 1, payload)
-                                        : column.encoder->Encode(column.value->bytes(), 1, payload);
+Status ColumnStore::EncodeValue(Column& column, std::vector<uint8_t>* payload, ColumnHeader* header) {
+  return column.dtype == DType::kString
+             ? column.encoder->EncodeStrings(column.value->strings(), 1, payload, header)
+             : column.encoder->Encode(column.value->bytes(), 1, payload, header);
 }
 
 Result<ChunkRef> ColumnStore::Encode(Group& group, uint32_t first, uint32_t rows, uint64_t raw_bytes) {
-  return MakeChunk(group, rows, raw_bytes, group.positions[first], group.positions[first + rows - 1],
-                   [&](Column& column, std::vector<uint8_t>* payload) {
-                     return column.rows.Encode(&*column.encoder, first, rows, group.rows, &strings_, payload);
-                   });
+  return MakeChunk(
+      group, rows, raw_bytes, group.positions[first], group.positions[first + rows - 1],
+      [&](const Column& column) { return column.rows.RawRows(first, rows, group.rows); },
+      [&](Column& column, std::vector<uint8_t>* payload, ColumnHeader* header) {
+        return column.rows.Encode(&*column.encoder, first, rows, group.rows, &strings_, payload, header);
+      });
 }
 
 Result<ChunkRef> ColumnStore::EncodeValues(Group& group, uint64_t raw_bytes) {
-  return MakeChunk(group, 1, raw_bytes, position_, position_, EncodeValue);
+  return MakeChunk(
+      group, 1, raw_bytes, position_, position_, [](const Column& column) { return column.value->bytes(); },
+      EncodeValue);
 }
 
-template <typename EncodeColumn>
+template <typename RawRows>
+Result<bool> ColumnStore::StoresRaw(Group& group, uint32_t rows, const RawRows& raw_rows) {
+  raw_columns_.clear();
+  bool is_raw = true;
+  for (size_t i = 0; i < group.columns.size(); ++i) {
+    Column& column = columns_[group.columns[i]];
+    if (column.dtype == DType::kString) return false;
+    raw_columns_.push_back(raw_rows(column));
+    REVERB_ASSIGN_OR_RETURN(const bool is_raw_column,
+                            column.encoder->StoresRaw(raw_columns_.back(), rows, &group.header.columns[i]));
+    is_raw &= is_raw_column;
+  }
+  return is_raw;
+}
+
+template <typename RawRows, typename EncodeColumn>
 Result<ChunkRef> ColumnStore::MakeChunk(Group& group, uint32_t rows, uint64_t raw_bytes, int64_t first,
-                                        int64_t last, EncodeColumn&& encode) {
-  header_.episode_id = episode_id_;
-  header_.first_step = first - episode_begin_;
-  header_.last_step = last - episode_begin_;
-  header_.rows = rows;
-  header_.columns.clear();
+                                        int64_t last, const RawRows& raw_rows, const EncodeColumn& encode) {
+  ChunkHeader& header = group.header;
+  header.episode_id = episode_id_;
+  header.first_step = first - episode_begin_;
+  header.last_step = last - episode_begin_;
+  header.rows = rows;
+  header.columns.resize(group.columns.size());
+  REVERB_ASSIGN_OR_RETURN(const bool is_raw, StoresRaw(group, rows, raw_rows));
+  if (is_raw) return Chunk::CopyRaw(NextChunkId(), header, raw_columns_, {}, options_.payload_source);
   // A chunk takes over large payloads, so they need separate memory, unless they are copied to a source.
   const bool has_source = options_.payload_source != nullptr && options_.payload_source->is_enabled();
   std::vector<uint8_t> own;
@@ -332,15 +355,14 @@ Result<ChunkRef> ColumnStore::MakeChunk(Group& group, uint32_t rows, uint64_t ra
       raw_bytes < (has_source ? kMaxKeptPayloadBytes : kOwnPayloadBytes) ? &payload_ : &own;
   payload->clear();
   if (group.columns.size() > 1) payload->reserve(raw_bytes);
-  for (const uint32_t c : group.columns) {
-    REVERB_ASSIGN_OR_RETURN(ColumnHeader header, encode(columns_[c], payload));
-    header_.columns.push_back(std::move(header));
+  for (size_t i = 0; i < group.columns.size(); ++i) {
+    REVERB_RETURN_IF_ERROR(encode(columns_[group.columns[i]], payload, &header.columns[i]));
   }
   // A vector with much unused capacity would waste it for the chunk's lifetime.
   const bool hand_over = !has_source && payload == &own && own.size() >= kOwnPayloadBytes &&
                          own.capacity() - own.size() <= own.size() / 8;
-  return hand_over ? Chunk::External(NextChunkId(), header_, VectorOwner::Wrap(std::move(own)))
-                   : Chunk::Copy(NextChunkId(), header_, *payload, {}, options_.payload_source);
+  return hand_over ? Chunk::External(NextChunkId(), header, VectorOwner::Wrap(std::move(own)))
+                   : Chunk::Copy(NextChunkId(), header, *payload, {}, options_.payload_source);
 }
 
 // --- Cells and slots ---

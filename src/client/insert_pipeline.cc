@@ -307,6 +307,20 @@ void InsertPipeline::Close() {
 
 // --- Sending ---
 
+namespace {
+
+// How many items ahead of the current one their data is prefetched: another thread has written it.
+constexpr size_t kPrefetchAhead = 4;
+
+// Prefetches what sending or releasing an item changes and reads first.
+void PrefetchItem(const Item& item) {
+  const auto* const object = static_cast<const char*>(Trajectory::counted_object(item.trajectory.handle()));
+  __builtin_prefetch(object, /*rw=*/1);
+  __builtin_prefetch(object + 64);
+}
+
+}  // namespace
+
 void InsertPipeline::Pump() {
   MutexLock lock(&mu_);
   strand_.Run([this]() REQUIRES(mu_) { return Step(); });
@@ -343,7 +357,12 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
   uint64_t bytes = 0;
   const size_t first = sent_through_ - confirmed_through_;
   const size_t end = Hold() || LacksRoom() ? first : std::min(items_.size(), first + kMessageItems);
+  uint64_t* last_of_table = nullptr;  // in sent_by_table_
+  const std::string* table = nullptr;
+  message.items.reserve(std::min(end - first, kHoldItems));
+  for (size_t i = first; i < std::min(end, first + kPrefetchAhead); ++i) PrefetchItem(items_[i].item);
   for (size_t i = first; i < end; ++i) {
+    if (i + kPrefetchAhead < end) PrefetchItem(items_[i + kPrefetchAhead].item);
     const Item& item = items_[i].item;
     bytes += stream_->NewBytes(item.trajectory);
     // An item larger than the window is sent when no message is unconfirmed.
@@ -358,7 +377,11 @@ std::optional<InsertMessage> InsertPipeline::NextMessage() {
       return std::nullopt;
     }
     unsent_bytes_ -= items_[i].bytes;
-    sent_by_table_[item.table] = item.number;
+    if (table == nullptr || *table != item.table) {
+      table = &item.table;
+      last_of_table = &sent_by_table_[item.table];
+    }
+    *last_of_table = item.number;
     message.items.push_back(item);
     message.items.back().key = WithShard(item.key, shard_);
   }
@@ -463,6 +486,7 @@ void InsertPipeline::Confirm(uint64_t through, std::vector<Trajectory>* done) {
     done->reserve(done->size() + through - confirmed_through_);
   }
   while (confirmed_through_ < through) {
+    if (kPrefetchAhead < items_.size()) PrefetchItem(items_[kPrefetchAhead].item);
     Trajectory& trajectory = items_.front().item.trajectory;
     pending_chunks_.Remove(trajectory);
     done->push_back(std::move(trajectory));

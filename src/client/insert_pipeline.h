@@ -107,7 +107,7 @@ class InsertPipeline final : public ItemSink, public std::enable_shared_from_thi
   // this many have been added, or the time is up. A writer that is faster than the network then sends few
   // messages and loses no time, since the items of one table are inserted one after the other. Items of other
   // tables are not held: the reply may be waiting for a table that is full.
-  static constexpr size_t kHoldItems = 64;
+  static constexpr size_t kHoldItems = 128;
   static constexpr int64_t kHoldBytes = 64 << 10;
   // How often held items are checked: one that was held the last time too is sent.
   static constexpr Duration kHoldInterval = std::chrono::milliseconds(2);

@@ -438,11 +438,11 @@ TEST_F(InsertPipelineTest, TheWriterSendsIfTheOtherThreadIsLate) {
   connection_->may_block = true;
   Create();
   stream().Welcome();
-  AddMany(127);
+  AddMany(255);
   EXPECT_TRUE(stream().messages.empty());
   AddMany(1);
   ASSERT_EQ(stream().messages.size(), 1u);
-  EXPECT_EQ(stream().messages[0].items.size(), 128u);
+  EXPECT_EQ(stream().messages[0].items.size(), 256u);
   EXPECT_EQ(stream().last_sender, std::this_thread::get_id());
   std::promise<void> done;
   go_on.set_value();
@@ -464,6 +464,19 @@ TEST_F(InsertPipelineTest, DelayedItemsCarryForgottenChunks) {
   ASSERT_TRUE(AwaitMessages(2));
   EXPECT_EQ(stream().messages[1].items.size(), 3u);
   EXPECT_EQ(stream().messages[1].forget_chunks.size(), 192u);
+}
+
+TEST_F(InsertPipelineTest, ManyDelayedItemsAreSentBeforeTheReply) {
+  connection_->may_block = true;
+  Create();
+  stream().Welcome();
+  AddMany(1);
+  ASSERT_TRUE(AwaitMessages(1));
+  AddMany(127);
+  EXPECT_TRUE(AwaitMessages(1)) << "held until there are more";
+  AddMany(1);
+  ASSERT_TRUE(AwaitMessages(2));
+  EXPECT_EQ(stream().messages[1].items.size(), 128u);
 }
 
 TEST_F(InsertPipelineTest, AnItemIsNotDelayedByItemsOfAnotherTable) {

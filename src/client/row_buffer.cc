@@ -4,19 +4,18 @@
 
 namespace reverb::internal {
 
-Result<ColumnHeader> RowBuffer::Encode(ColumnEncoder* encoder, uint32_t first, uint32_t rows, uint32_t all,
-                                       std::vector<std::string_view>* strings,
-                                       std::vector<uint8_t>* payload) const {
+Status RowBuffer::Encode(ColumnEncoder* encoder, uint32_t first, uint32_t rows, uint32_t all,
+                         std::vector<std::string_view>* strings, std::vector<uint8_t>* payload,
+                         ColumnHeader* header) const {
   if (encoder->dtype() != DType::kString) {
-    const size_t row_bytes = bytes_.size() / all;
-    return encoder->Encode(std::span(bytes_).subspan(first * row_bytes, rows * row_bytes), rows, payload);
+    return encoder->Encode(RawRows(first, rows, all), rows, payload, header);
   }
   const size_t row_elements = string_ends_.size() / all;
   strings->clear();
   for (size_t i = first * row_elements; i < (first + rows) * row_elements; ++i) {
     strings->push_back(StringAt(i));
   }
-  return encoder->EncodeStrings(*strings, rows, payload);
+  return encoder->EncodeStrings(*strings, rows, payload, header);
 }
 
 void RowBuffer::RemoveFirst(uint32_t rows, uint32_t all) {

@@ -54,10 +54,17 @@ class RowBuffer {
   // Removes the first `rows` of the `all` rows.
   void RemoveFirst(uint32_t rows, uint32_t all);
 
-  // Encodes the rows [first, first + rows) of the `all` rows, and appends the result to `*payload`.
-  // Uses `*strings` as temporary memory.
-  Result<ColumnHeader> Encode(ColumnEncoder* encoder, uint32_t first, uint32_t rows, uint32_t all,
-                              std::vector<std::string_view>* strings, std::vector<uint8_t>* payload) const;
+  // Returns the bytes of the rows [first, first + rows) of the `all` rows. REQUIRES: fixed-size rows.
+  std::span<const uint8_t> RawRows(uint32_t first, uint32_t rows, uint32_t all) const {
+    const size_t row_bytes = bytes_.size() / all;
+    return std::span(bytes_).subspan(first * row_bytes, rows * row_bytes);
+  }
+
+  // Encodes the rows [first, first + rows) of the `all` rows: see ColumnEncoder. Uses `*strings` as temporary
+  // memory.
+  Status Encode(ColumnEncoder* encoder, uint32_t first, uint32_t rows, uint32_t all,
+                std::vector<std::string_view>* strings, std::vector<uint8_t>* payload,
+                ColumnHeader* header) const;
 
   // Returns the StringBytes() of the first `rows` of the `all` rows; 0 for fixed-size rows.
   uint64_t FirstStringBytes(uint32_t rows, uint32_t all) const;

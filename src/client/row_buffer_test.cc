@@ -26,10 +26,10 @@ TEST(RowBufferTest, ReturnsFixedSizeRows) {
   ColumnEncoder encoder(DType::kInt64, {}, CodecPolicy::kNone);
   std::vector<std::string_view> strings;
   std::vector<uint8_t> payload;
-  const Result<ColumnHeader> header = buffer.Encode(&encoder, 0, 3, 3, &strings, &payload);
-  ASSERT_OK(header);
+  ColumnHeader header;
+  ASSERT_OK(buffer.Encode(&encoder, 0, 3, 3, &strings, &payload, &header));
   std::array<int64_t, 3> decoded;
-  ASSERT_OK(DecodeRows(ColumnView(*header, 3), payload, 0, 3,
+  ASSERT_OK(DecodeRows(ColumnView(header, 3), payload, 0, 3,
                        {reinterpret_cast<uint8_t*>(decoded.data()), sizeof(decoded)}));
   EXPECT_THAT(decoded, ElementsAre(5, 6, 7));
 }
@@ -50,10 +50,10 @@ TEST(RowBufferTest, ReturnsStringsOfSeveralElements) {
   ColumnEncoder encoder(DType::kString, {2}, CodecPolicy::kNone);
   std::vector<std::string_view> strings;
   std::vector<uint8_t> payload;
-  const Result<ColumnHeader> header = buffer.Encode(&encoder, 0, 2, 2, &strings, &payload);
-  ASSERT_OK(header);
+  ColumnHeader header;
+  ASSERT_OK(buffer.Encode(&encoder, 0, 2, 2, &strings, &payload, &header));
   std::vector<std::string> decoded;
-  ASSERT_OK(DecodeStringRows(ColumnView(*header, 2), payload, 0, 2, &decoded));
+  ASSERT_OK(DecodeStringRows(ColumnView(header, 2), payload, 0, 2, &decoded));
   EXPECT_THAT(decoded, ElementsAre("", "ab", "c", ""));
 }
 
@@ -71,10 +71,10 @@ TEST(RowBufferTest, RemovesAndEncodesSomeOfTheRows) {
   ColumnEncoder encoder(DType::kString, {}, CodecPolicy::kNone);
   std::vector<std::string_view> strings;
   std::vector<uint8_t> payload;
-  const Result<ColumnHeader> header = words.Encode(&encoder, 1, 2, 4, &strings, &payload);
-  ASSERT_OK(header);
+  ColumnHeader header;
+  ASSERT_OK(words.Encode(&encoder, 1, 2, 4, &strings, &payload, &header));
   std::vector<std::string> decoded;
-  ASSERT_OK(DecodeStringRows(ColumnView(*header, 2), payload, 0, 2, &decoded));
+  ASSERT_OK(DecodeStringRows(ColumnView(header, 2), payload, 0, 2, &decoded));
   EXPECT_THAT(decoded, ElementsAre("", "bcd"));
 
   numbers.RemoveFirst(3, 4);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/payload_memory.h"
+#include "tensor/checksum.h"
 
 namespace reverb::internal {
 
@@ -22,12 +23,16 @@ uint64_t NextChunkId() {
 
 Result<ChunkRef> Chunk::Allocate(uint64_t id, const ChunkHeader& header, size_t payload_bytes,
                                  size_t tail_bytes, const DecodeLimits& limits, PayloadSource* source) {
-  REVERB_RETURN_IF_ERROR(ValidateChunkHeader(header, limits));
-  if (PayloadSize(header) != payload_bytes) {
-    return Status::DataLoss("chunk: the header describes " + std::to_string(PayloadSize(header)) +
+  thread_local constinit KnownHeader known;
+  const bool is_known = known.HasFormOf(header, limits);
+  REVERB_RETURN_IF_ERROR(is_known ? CheckSteps(header) : ValidateChunkHeader(header, limits));
+  const uint64_t described_bytes = is_known ? known.payload_size() : PayloadSize(header);
+  if (described_bytes != payload_bytes) {
+    return Status::DataLoss("chunk: the header describes " + std::to_string(described_bytes) +
                             " payload bytes but there are " + std::to_string(payload_bytes));
   }
-  const size_t tail_offset = sizeof(Chunk) + PackedSize(header);
+  const size_t packed_bytes = is_known ? known.packed_size() : PackedSize(header);
+  const size_t tail_offset = sizeof(Chunk) + packed_bytes;
   if (payload_bytes > UINT32_MAX || tail_offset > kMaxTailOffset) {
     return Status::ResourceExhausted("chunk of " + std::to_string(payload_bytes) +
                                      " payload bytes is too large; write shorter chunks (at most 4 GiB)");
@@ -46,7 +51,13 @@ Result<ChunkRef> Chunk::Allocate(uint64_t id, const ChunkHeader& header, size_t 
   chunk->id_ = id;
   chunk->tail_offset_ = static_cast<uint32_t>(tail_offset);
   chunk->payload_size_ = static_cast<uint32_t>(payload_bytes);
-  Pack(header, reinterpret_cast<uint8_t*>(chunk + 1));
+  auto* const packed = reinterpret_cast<uint8_t*>(chunk + 1);
+  if (is_known) {
+    known.PackLike(header, packed);
+  } else {
+    Pack(header, packed);
+    known.Remember(packed, packed_bytes, limits);
+  }
   if (data != nullptr) {
     new (chunk->tail()) Sourced{.source = source, .data = data};
     chunk->place_ = Place::kSourced;
@@ -67,6 +78,30 @@ Result<ChunkRef> Chunk::Copy(uint64_t id, const ChunkHeader& header, std::span<c
   REVERB_ASSIGN_OR_RETURN(ChunkRef chunk,
                           Allocate(id, header, payload.size(), payload.size(), limits, source));
   if (!payload.empty()) std::memcpy(chunk->room(), payload.data(), payload.size());
+  return chunk;
+}
+
+Result<ChunkRef> Chunk::CopyRaw(uint64_t id, const ChunkHeader& header,
+                                std::span<const std::span<const uint8_t>> columns, const DecodeLimits& limits,
+                                PayloadSource* source) {
+  size_t size = 0;
+  for (const std::span<const uint8_t> column : columns) size += column.size();
+  REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, Allocate(id, header, size, size, limits, source));
+  const PackedChunkHeader packed = chunk->header();
+  uint8_t* to = chunk->room();
+  for (uint32_t i = 0; i < packed.num_columns(); ++i) {
+    if (columns[i].size() != packed.column_payload_size(i)) {
+      return Status::DataLoss("chunk: the header describes " + std::to_string(packed.column_payload_size(i)) +
+                              " bytes of column " + std::to_string(i) + " but there are " +
+                              std::to_string(columns[i].size()));
+    }
+    if (!columns[i].empty()) std::memcpy(to, columns[i].data(), columns[i].size());
+    // Of the copy, since the caller's bytes may change. Nobody else has the header yet.
+    for (const BlockInfo& block : packed.column(i).blocks) {
+      const_cast<BlockInfo&>(block).checksum = Checksum({to, block.stored_size});
+      to += block.stored_size;
+    }
+  }
   return chunk;
 }
 
@@ -109,6 +144,24 @@ Result<ChunkRef> Chunk::WithPayload(const Chunk& like, Buffer payload) {
   REVERB_ASSIGN_OR_RETURN(ChunkRef chunk, AllocateLike(like, sizeof(Buffer)));
   new (chunk->tail()) Buffer(std::move(payload));
   chunk->place_ = Place::kBuffer;
+  return chunk;
+}
+
+Result<ChunkRef> Chunk::WithCopyOf(const Chunk& like, std::span<const uint8_t> payload,
+                                   PayloadSource* source) {
+  assert(payload.size() == like.payload_size_);
+  uint8_t* data = nullptr;
+  if (source != nullptr && payload.size() >= kMinSourcedBytes) data = source->Allocate(payload.size());
+  Result<ChunkRef> chunk = AllocateLike(like, data != nullptr ? sizeof(Sourced) : payload.size());
+  if (!chunk.ok()) {
+    if (data != nullptr) source->Free(data, payload.size());
+    return chunk;
+  }
+  if (data != nullptr) {
+    new ((*chunk)->tail()) Sourced{.source = source, .data = data};
+    (*chunk)->place_ = Place::kSourced;
+  }
+  if (!payload.empty()) std::memcpy((*chunk)->room(), payload.data(), payload.size());
   return chunk;
 }
 

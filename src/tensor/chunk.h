@@ -83,7 +83,8 @@ class PayloadTier {
   // Brings the payload into memory, if necessary, and keeps it there. May read a file.
   virtual Status Pin(Chunk* chunk) = 0;
   // Calls `done` with the resident form of each chunk: before this returns if all are in memory, otherwise on a thread
-  // of the tier. DATA_LOSS: it cannot be read, or is damaged. REQUIRES: the chunks are of this tier.
+  // of the tier. DATA_LOSS: it is damaged, or its sectors cannot be read. After other errors a later call may succeed.
+  // REQUIRES: the chunks are of this tier.
   using Done = std::function<void(std::vector<Result<ChunkRef>>)>;
   virtual void Fetch(std::vector<ChunkRef> chunks, Done done) = 0;
   // Returns where the payload is. The file may be removed at any time; a link that a caller creates keeps its data.
@@ -109,6 +110,7 @@ struct TieredState {
   bool is_listed = false;       // in the list of those that may leave the memory
   bool is_moving = false;       // being written
   bool was_used = false;        // since it was last considered for leaving the memory, or since it left
+  uint16_t head_bytes = 0;      // of its record in the file, before the payload; at most 65535
   uint32_t used_in = 0;         // the period in which it was last read from disk
   Chunk* prev = nullptr;        // in the list
   Chunk* next = nullptr;
@@ -127,10 +129,15 @@ class Chunk {
   static constexpr size_t kMinSourcedBytes = 128;
 
   // Creates a chunk with a copy of `payload`, in memory of `source` if one is given and has memory left. All
-  // four functions fail if the header is invalid, exceeds the limits or does not match the payload; they do
+  // five functions fail if the header is invalid, exceeds the limits or does not match the payload; they do
   // not verify checksums.
   static Result<ChunkRef> Copy(uint64_t id, const ChunkHeader& header, std::span<const uint8_t> payload,
                                const DecodeLimits& limits = {}, PayloadSource* source = nullptr);
+  // Same for raw rows: copies the rows of each column, and computes the checksums of the copies. Those in `header` are
+  // ignored. REQUIRES: no column is compressed.
+  static Result<ChunkRef> CopyRaw(uint64_t id, const ChunkHeader& header,
+                                  std::span<const std::span<const uint8_t>> columns,
+                                  const DecodeLimits& limits = {}, PayloadSource* source = nullptr);
   // Same, but the caller must write the whole payload before sharing the chunk.
   static Result<ChunkRef> Uninitialized(uint64_t id, const ChunkHeader& header, uint8_t** payload,
                                         const DecodeLimits& limits = {}, PayloadSource* source = nullptr);
@@ -145,6 +152,9 @@ class Chunk {
 
   // Creates a chunk with the header of `like` over its payload, stored elsewhere. REQUIRES: the sizes agree.
   static Result<ChunkRef> WithPayload(const Chunk& like, Buffer payload);
+  // Same, with a copy of the payload, in memory of `source` if one is given and has memory left.
+  static Result<ChunkRef> WithCopyOf(const Chunk& like, std::span<const uint8_t> payload,
+                                     PayloadSource* source);
   // Creates the tiered chunk whose payload is `resident`, with the same id.
   static Result<ChunkRef> Tiered(ChunkRef resident, PayloadTier* tier);
 

@@ -1,5 +1,6 @@
 #include "tensor/chunk_header.h"
 
+#include <algorithm>
 #include <cassert>
 #include <limits>
 #include <utility>
@@ -41,7 +42,7 @@ uint64_t PayloadSize(const ChunkHeader& header) {
   return size;
 }
 
-Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits) {
+Status CheckSteps(const ChunkHeader& header) {
   if (header.last_step < header.first_step) {
     return DamagedHeader("its last step " + std::to_string(header.last_step) + " is before its first, " +
                          std::to_string(header.first_step));
@@ -52,6 +53,11 @@ Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits
     return DamagedHeader(std::to_string(header.rows) + " rows, more than the steps from " +
                          std::to_string(header.first_step) + " to " + std::to_string(header.last_step));
   }
+  return Status::Ok();
+}
+
+Status ValidateChunkHeader(const ChunkHeader& header, const DecodeLimits& limits) {
+  REVERB_RETURN_IF_ERROR(CheckSteps(header));
   if (header.columns.empty() || header.columns.size() > limits.max_columns) {
     return DamagedHeader(std::to_string(header.columns.size()) + " columns, 1 to " +
                          std::to_string(limits.max_columns) + " are accepted");
@@ -278,6 +284,48 @@ void Pack(const ChunkHeader& header, uint8_t* out) {
       ++block;
     }
   }
+}
+
+bool KnownHeader::HasFormOf(const ChunkHeader& header, const DecodeLimits& limits) const {
+  if (size_ == 0 || !(limits == limits_)) return false;
+  const PackedChunkHeader known(packed_);
+  if (header.rows != known.rows() || header.columns.size() != known.num_columns()) return false;
+  for (uint32_t i = 0; i < known.num_columns(); ++i) {
+    const ColumnHeader& column = header.columns[i];
+    const ColumnView view = known.column(i);
+    if (column.dtype != view.dtype || column.codec != view.codec || column.delta != view.delta ||
+        column.rows_per_block != view.rows_per_block || column.blocks.size() != view.blocks.size() ||
+        !std::ranges::equal(column.row_shape, view.row_shape)) {
+      return false;
+    }
+    for (size_t b = 0; b < view.blocks.size(); ++b) {
+      if (column.blocks[b].stored_size != view.blocks[b].stored_size ||
+          column.blocks[b].raw_size != view.blocks[b].raw_size) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void KnownHeader::PackLike(const ChunkHeader& header, uint8_t* out) const {
+  std::memcpy(out, packed_, size_);
+  auto* const head = reinterpret_cast<PackedChunkHeader::Head*>(out);
+  head->episode_id = header.episode_id;
+  head->first_step = header.first_step;
+  head->last_step = header.last_step;
+  const auto offset = reinterpret_cast<const uint8_t*>(PackedChunkHeader(packed_).blocks()) - packed_;
+  auto* block = reinterpret_cast<BlockInfo*>(out + offset);
+  for (const ColumnHeader& column : header.columns) {
+    for (const BlockInfo& info : column.blocks) (block++)->checksum = info.checksum;
+  }
+}
+
+void KnownHeader::Remember(const uint8_t* packed, size_t size, const DecodeLimits& limits) {
+  if (size > kMaxBytes) return;
+  std::memcpy(packed_, packed, size);
+  size_ = size;
+  limits_ = limits;
 }
 
 uint64_t PackedChunkHeader::raw_size() const {

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
+#include <utility>
 
 #include "tensor/chunk.h"
 #include "testing/status_matchers.h"
@@ -263,6 +265,89 @@ TEST(PackedChunkHeaderTest, FindingAnyOfAMillionBlocksTakesFewSteps) {
     ASSERT_EQ(TouchedBlocks(column, row, kRows - row).payload_size,
               chunk->column_payload(1).size() - range.payload_offset);
   }
+}
+
+// --- KnownHeader ---
+
+KnownHeader Known(const ChunkHeader& header, const DecodeLimits& limits = {}) {
+  const std::vector<uint64_t> packed = Packed(header);
+  KnownHeader known;
+  known.Remember(reinterpret_cast<const uint8_t*>(packed.data()), PackedSize(header), limits);
+  return known;
+}
+
+TEST(KnownHeaderTest, PacksAHeaderOfTheSameForm) {
+  ChunkHeader header = MakeExample().header;
+  const KnownHeader known = Known(header);
+  header.episode_id = 17;
+  header.first_step = 100;
+  header.last_step = 200;
+  for (ColumnHeader& column : header.columns) {
+    for (BlockInfo& block : column.blocks) block.checksum = ~block.checksum;
+  }
+  ASSERT_TRUE(known.HasFormOf(header, {}));
+  EXPECT_EQ(known.packed_size(), PackedSize(header));
+  EXPECT_EQ(known.payload_size(), PayloadSize(header));
+  std::vector<uint64_t> packed(known.packed_size() / 8);
+  known.PackLike(header, reinterpret_cast<uint8_t*>(packed.data()));
+  EXPECT_EQ(packed, Packed(header));
+}
+
+TEST(KnownHeaderTest, AnyOtherDifferenceIsAnotherForm) {
+  const ChunkHeader header = MakeExample().header;
+  const KnownHeader known = Known(header);
+  const std::vector<std::function<void(ChunkHeader*)>> changes = {
+      [](ChunkHeader* h) { ++h->rows; },
+      [](ChunkHeader* h) { h->columns.pop_back(); },
+      [](ChunkHeader* h) { h->columns.push_back(h->columns[0]); },
+      [](ChunkHeader* h) { h->columns.clear(); },
+      [](ChunkHeader* h) { std::swap(h->columns[0], h->columns[2]); },
+      [](ChunkHeader* h) { h->columns[2].dtype = DType::kInt64; },
+      [](ChunkHeader* h) {
+        h->columns[0].codec = h->columns[0].codec == Codec::kRaw ? Codec::kZstd : Codec::kRaw;
+      },
+      [](ChunkHeader* h) { h->columns[0].delta = !h->columns[0].delta; },
+      [](ChunkHeader* h) { h->columns[0].row_shape[1] = 83; },
+      [](ChunkHeader* h) { h->columns[0].row_shape.pop_back(); },
+      [](ChunkHeader* h) { h->columns[0].row_shape.push_back(1); },
+      [](ChunkHeader* h) { ++h->columns[0].rows_per_block; },
+      [](ChunkHeader* h) { h->columns[0].blocks.pop_back(); },
+      [](ChunkHeader* h) { h->columns[0].blocks.emplace_back(); },
+      [](ChunkHeader* h) { ++h->columns[0].blocks.back().stored_size; },
+      [](ChunkHeader* h) { --h->columns[1].blocks[0].raw_size; },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    ChunkHeader changed = header;
+    changes[i](&changed);
+    EXPECT_FALSE(known.HasFormOf(changed, {})) << "change " << i;
+  }
+  EXPECT_TRUE(known.HasFormOf(header, {}));
+  EXPECT_FALSE(known.HasFormOf(header, {.max_rows = 10})) << "it may be invalid under other limits";
+  EXPECT_FALSE(KnownHeader().HasFormOf(header, {}));
+}
+
+// Chunks are made from such headers one after the other, by a stream that may be hostile.
+TEST(KnownHeaderTest, AHeaderIsValidatedAfterAnEqualFormToo) {
+  const std::vector<uint8_t> payload(8, 1);
+  ColumnEncoder encoder(DType::kFloat64, {}, CodecPolicy::kNone);
+  std::vector<uint8_t> stored;
+  ChunkHeader header = {.episode_id = 1, .first_step = 5, .last_step = 5, .rows = 1, .columns = {}};
+  header.columns.push_back(*encoder.Encode(payload, 1, &stored));
+  for (int64_t step = 5; step < 8; ++step) {
+    header.first_step = header.last_step = step;
+    const auto chunk = Chunk::Copy(1, header, stored);
+    ASSERT_OK(chunk);
+    EXPECT_EQ((*chunk)->header().Unpack(), header);
+  }
+  ChunkHeader bad_steps = header;
+  bad_steps.first_step = 9;
+  EXPECT_THAT(Chunk::Copy(1, bad_steps, stored), StatusIs(StatusCode::kDataLoss));
+  EXPECT_THAT(Chunk::Copy(1, header, std::span(stored).first(7)), StatusIs(StatusCode::kDataLoss));
+  EXPECT_THAT(Chunk::Copy(1, header, stored, {.max_chunk_raw_bytes = 7}), StatusIs(StatusCode::kDataLoss));
+  ChunkHeader bad_rows = header;
+  bad_rows.columns[0].rows_per_block = 2;
+  EXPECT_THAT(Chunk::Copy(1, bad_rows, stored), StatusIs(StatusCode::kDataLoss));
+  EXPECT_OK(Chunk::Copy(1, header, stored));
 }
 
 }  // namespace

@@ -130,6 +130,29 @@ Status ColumnEncoder::CheckShape(uint32_t rows) const {
 
 Result<ColumnHeader> ColumnEncoder::Encode(std::span<const uint8_t> raw_rows, uint32_t rows,
                                            std::vector<uint8_t>* payload) {
+  ColumnHeader header;
+  REVERB_RETURN_IF_ERROR(Encode(raw_rows, rows, payload, &header));
+  return header;
+}
+
+Result<ColumnHeader> ColumnEncoder::EncodeStrings(std::span<const std::string_view> elements, uint32_t rows,
+                                                  std::vector<uint8_t>* payload) {
+  ColumnHeader header;
+  REVERB_RETURN_IF_ERROR(EncodeStrings(elements, rows, payload, &header));
+  return header;
+}
+
+void ColumnEncoder::Begin(uint32_t rows_per_block, uint32_t num_blocks, ColumnHeader* header) const {
+  header->dtype = dtype_;
+  header->codec = Codec::kRaw;
+  header->delta = false;
+  header->row_shape.assign(row_shape_.begin(), row_shape_.end());
+  header->rows_per_block = rows_per_block;
+  header->blocks.clear();
+  header->blocks.reserve(num_blocks);
+}
+
+Status ColumnEncoder::CheckRows(std::span<const uint8_t> raw_rows, uint32_t rows) const {
   REVERB_RETURN_IF_ERROR(CheckShape(rows));
   if (dtype_ == DType::kString) {
     return Status::InvalidArgument("column: string rows were given as plain bytes; use EncodeStrings");
@@ -139,35 +162,58 @@ Result<ColumnHeader> ColumnEncoder::Encode(std::span<const uint8_t> raw_rows, ui
                                    " bytes need " + Number(rows * row_bytes_) + " bytes, but " +
                                    Number(raw_rows.size()) + " were given; pass exactly the rows");
   }
-  ColumnHeader header;
-  header.dtype = dtype_;
-  header.row_shape = row_shape_;
-  REVERB_ASSIGN_OR_RETURN(const Choice choice,
-                          Choose(raw_rows, raw_rows.size(), ChooseRowsPerBlock(raw_rows.size(), rows)));
-  header.rows_per_block = ChooseRowsPerBlock(raw_rows.size(), rows, choice.max_block_bytes);
-  const uint32_t num_blocks = NumBlocks(rows, header.rows_per_block);
-  header.blocks.reserve(num_blocks);
+  return Status::Ok();
+}
+
+Result<bool> ColumnEncoder::StoresRaw(std::span<const uint8_t> raw_rows, uint32_t rows,
+                                      ColumnHeader* header) {
+  REVERB_RETURN_IF_ERROR(CheckRows(raw_rows, rows));
+  const uint32_t rows_per_block = ChooseRowsPerBlock(raw_rows.size(), rows);
+  REVERB_ASSIGN_OR_RETURN(next_choice_, Choose(raw_rows, raw_rows.size(), rows_per_block));
+  if (next_choice_->codec != Codec::kRaw) return false;
+  const uint32_t num_blocks = NumBlocks(rows, rows_per_block);
+  Begin(rows_per_block, num_blocks, header);
+  for (uint32_t block = 0; block < num_blocks; ++block) {
+    const uint32_t count = std::min(rows_per_block, rows - block * rows_per_block);
+    const auto size = static_cast<uint32_t>(count * row_bytes_);
+    header->blocks.push_back({.stored_size = size, .raw_size = size, .checksum = 0});
+  }
+  next_choice_.reset();
+  return true;
+}
+
+Status ColumnEncoder::Encode(std::span<const uint8_t> raw_rows, uint32_t rows, std::vector<uint8_t>* payload,
+                             ColumnHeader* header) {
+  REVERB_RETURN_IF_ERROR(CheckRows(raw_rows, rows));
+  if (!next_choice_) {
+    REVERB_ASSIGN_OR_RETURN(next_choice_,
+                            Choose(raw_rows, raw_rows.size(), ChooseRowsPerBlock(raw_rows.size(), rows)));
+  }
+  const Choice choice = *std::exchange(next_choice_, std::nullopt);
+  const uint32_t rows_per_block = ChooseRowsPerBlock(raw_rows.size(), rows, choice.max_block_bytes);
+  const uint32_t num_blocks = NumBlocks(rows, rows_per_block);
+  Begin(rows_per_block, num_blocks, header);
 
   const size_t size_before = payload->size();
   if (choice.codec == Codec::kRaw && payload->capacity() - size_before < raw_rows.size()) {
     payload->reserve(std::max(size_before + raw_rows.size(), size_before * 2));
   }
   for (uint32_t block = 0; block < num_blocks; ++block) {
-    const uint32_t first = block * header.rows_per_block;
-    const uint32_t count = std::min(header.rows_per_block, rows - first);
+    const uint32_t first = block * rows_per_block;
+    const uint32_t count = std::min(rows_per_block, rows - first);
     const Status status =
-        AppendBlock(raw_rows.subspan(first * row_bytes_, count * row_bytes_), choice, payload, &header);
+        AppendBlock(raw_rows.subspan(first * row_bytes_, count * row_bytes_), choice, payload, header);
     if (!status.ok()) {
       payload->resize(size_before);
       return status;
     }
   }
-  Finish(choice, &header);
-  return header;
+  Finish(choice, header);
+  return Status::Ok();
 }
 
-Result<ColumnHeader> ColumnEncoder::EncodeStrings(std::span<const std::string_view> elements, uint32_t rows,
-                                                  std::vector<uint8_t>* payload) {
+Status ColumnEncoder::EncodeStrings(std::span<const std::string_view> elements, uint32_t rows,
+                                    std::vector<uint8_t>* payload, ColumnHeader* header) {
   REVERB_RETURN_IF_ERROR(CheckShape(rows));
   if (dtype_ != DType::kString) {
     return Status::InvalidArgument("column: dtype is " + std::string(DTypeName(dtype_)) +
@@ -188,18 +234,15 @@ Result<ColumnHeader> ColumnEncoder::EncodeStrings(std::span<const std::string_vi
                                      " bytes allowed in a chunk; use shorter chunks or smaller strings");
     }
   }
-  ColumnHeader header;
-  header.dtype = dtype_;
-  header.row_shape = row_shape_;
-  header.rows_per_block = ChooseRowsPerBlock(raw_size, rows);
-  const uint32_t num_blocks = NumBlocks(rows, header.rows_per_block);
-  header.blocks.reserve(num_blocks);
+  const uint32_t rows_per_block = ChooseRowsPerBlock(raw_size, rows);
+  const uint32_t num_blocks = NumBlocks(rows, rows_per_block);
+  Begin(rows_per_block, num_blocks, header);
 
   const size_t size_before = payload->size();
   Choice choice;
   for (uint32_t block = 0; block < num_blocks; ++block) {
-    const uint32_t first = block * header.rows_per_block;
-    const uint32_t count = std::min(header.rows_per_block, rows - first);
+    const uint32_t first = block * rows_per_block;
+    const uint32_t count = std::min(rows_per_block, rows - first);
     const auto mine = elements.subspan(first * row_elements_, count * row_elements_);
     size_t block_size = mine.size() * kStringLengthBytes;
     for (std::string_view element : mine) block_size += element.size();
@@ -222,14 +265,14 @@ Result<ColumnHeader> ColumnEncoder::EncodeStrings(std::span<const std::string_vi
         status = std::move(chosen).status();
       }
     }
-    if (status.ok()) status = AppendBlock(raw.span(), choice, payload, &header);
+    if (status.ok()) status = AppendBlock(raw.span(), choice, payload, header);
     if (!status.ok()) {
       payload->resize(size_before);
       return status;
     }
   }
-  Finish(choice, &header);
-  return header;
+  Finish(choice, header);
+  return Status::Ok();
 }
 
 Result<ColumnEncoder::Choice> ColumnEncoder::Choose(std::span<const uint8_t> sample, uint64_t raw_size,

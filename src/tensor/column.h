@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,6 +54,8 @@ struct DecodeLimits {
   uint64_t raw_bytes() const {
     return std::min<uint64_t>(max_chunk_raw_bytes, std::numeric_limits<uint32_t>::max());
   }
+
+  friend bool operator==(const DecodeLimits&, const DecodeLimits&) = default;
 };
 
 inline constexpr size_t kMaxRowRank = 64;
@@ -169,6 +172,18 @@ class ColumnEncoder {
   Result<ColumnHeader> EncodeStrings(std::span<const std::string_view> elements, uint32_t rows,
                                      std::vector<uint8_t>* payload);
 
+  // The same, but write the header to `*header`, whose memory they reuse: for many chunks. They leave `*header`
+  // unspecified on error.
+  Status Encode(std::span<const uint8_t> raw_rows, uint32_t rows, std::vector<uint8_t>* payload,
+                ColumnHeader* header);
+  Status EncodeStrings(std::span<const std::string_view> elements, uint32_t rows,
+                       std::vector<uint8_t>* payload, ColumnHeader* header);
+
+  // Chooses how the rows are stored, for a call of Encode() with the same rows that may follow. Returns whether they are
+  // stored raw. If so, sets `*header` as Encode() would, except for the checksums: the caller can copy the rows to their
+  // place (Chunk::CopyRaw) instead of calling Encode(). Leaves `*header` unspecified otherwise.
+  Result<bool> StoresRaw(std::span<const uint8_t> raw_rows, uint32_t rows, ColumnHeader* header);
+
   DType dtype() const { return dtype_; }
   std::span<const uint32_t> row_shape() const { return row_shape_; }
 
@@ -181,6 +196,7 @@ class ColumnEncoder {
   };
 
   Status CheckShape(uint32_t rows) const;
+  Status CheckRows(std::span<const uint8_t> raw_rows, uint32_t rows) const;
   // Chooses for a chunk of `raw_size` bytes, of which `sample` is available; probes the sample when due.
   Result<Choice> Choose(std::span<const uint8_t> sample, uint64_t raw_size, uint32_t rows_per_block);
   Result<Choice> Probe(std::span<const uint8_t> sample, uint32_t rows_per_block);
@@ -192,6 +208,8 @@ class ColumnEncoder {
   Result<size_t> CompressBlock(std::span<const uint8_t> raw, Choice choice, std::span<uint8_t> out) const;
   Status AppendBlock(std::span<const uint8_t> raw, Choice choice, std::vector<uint8_t>* payload,
                      ColumnHeader* header) const;
+  // Sets everything in a header but its blocks, and removes these.
+  void Begin(uint32_t rows_per_block, uint32_t num_blocks, ColumnHeader* header) const;
   // Records the ratio that the choice achieved, and sets the codec of the header.
   void Finish(Choice choice, ColumnHeader* header);
 
@@ -203,6 +221,7 @@ class ColumnEncoder {
   uint64_t row_bytes_;
   std::vector<uint32_t> strides_;  // of the array of rows, in bytes, for CompressLz4Strided()
 
+  std::optional<Choice> next_choice_;  // of StoresRaw(), for the next Encode()
   Choice choice_;
   bool probe_due_ = true;
   bool probed_delta_ = false;  // the last probe considered delta

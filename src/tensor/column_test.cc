@@ -124,6 +124,55 @@ TEST(ColumnTest, RoundTripsEveryDTypePolicyAndSize) {
   }
 }
 
+TEST(ColumnTest, AReusedHeaderEqualsANewOne) {
+  const Bytes slow = SlowRows(7'000, 40);
+  const Bytes noise = RandomBytes(400);
+  ColumnHeader reused;
+  Bytes payload;
+  // Compressed, with many blocks and two dimensions: nothing of it may remain.
+  ASSERT_OK(ColumnEncoder(DType::kUint8, {70, 100}, CodecPolicy::kAuto).Encode(slow, 40, &payload, &reused));
+  ASSERT_NE(reused.codec, Codec::kRaw);
+  ASSERT_GT(reused.blocks.size(), 1u);
+  payload.clear();
+  ColumnEncoder floats(DType::kFloat32, {100}, CodecPolicy::kAuto);
+  ASSERT_OK(floats.Encode(noise, 1, &payload, &reused));
+  EXPECT_EQ(reused, Encode(floats, noise, 1).header);
+  const std::vector<std::string_view> texts = {"a", "bc"};
+  ColumnEncoder strings(DType::kString, {}, CodecPolicy::kAuto);
+  payload.clear();
+  ASSERT_OK(strings.EncodeStrings(texts, 2, &payload, &reused));
+  Bytes again;
+  const Result<ColumnHeader> fresh = strings.EncodeStrings(texts, 2, &again);
+  ASSERT_OK(fresh);
+  EXPECT_EQ(reused, *fresh);
+}
+
+TEST(ColumnTest, StoresRawChoosesForTheNextEncode) {
+  ColumnHeader header;
+  Bytes payload;
+  const Bytes noise = RandomBytes(4'000);
+  ColumnEncoder floats(DType::kFloat32, {100}, CodecPolicy::kAuto);
+  Result<bool> is_raw = floats.StoresRaw(noise, 10, &header);
+  ASSERT_OK(is_raw);
+  EXPECT_TRUE(*is_raw);
+  ColumnHeader expected = Encode(floats, noise, 10).header;
+  for (BlockInfo& block : expected.blocks) block.checksum = 0;
+  EXPECT_EQ(header, expected);
+
+  const Bytes slow = SlowRows(7'000, 40);
+  ColumnEncoder frames(DType::kUint8, {70, 100}, CodecPolicy::kAuto);
+  is_raw = frames.StoresRaw(slow, 40, &header);
+  ASSERT_OK(is_raw);
+  EXPECT_FALSE(*is_raw);
+  const Encoded encoded = Encode(frames, slow, 40);
+  EXPECT_NE(encoded.header.codec, Codec::kRaw);
+  EXPECT_EQ(Decode(encoded, 0, 40), slow);
+
+  EXPECT_THAT(floats.StoresRaw(noise, 9, &header), StatusIs(StatusCode::kInvalidArgument));
+  EXPECT_THAT(ColumnEncoder(DType::kString, {}, CodecPolicy::kAuto).StoresRaw(noise, 1, &header),
+              StatusIs(StatusCode::kInvalidArgument));
+}
+
 TEST(ColumnTest, DecodingASliceEqualsSlicingTheWhole) {
   constexpr uint32_t kRows = 23;
   constexpr size_t kRowBytes = 20'000;  // three rows per block

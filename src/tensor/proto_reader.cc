@@ -1,6 +1,7 @@
 #include "tensor/proto_reader.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -33,6 +34,30 @@ bool ProtoReader::Refill() {
 }
 
 bool ProtoReader::SlowVarint(uint64_t* value) {
+  if (end_ - here_ >= static_cast<ptrdiff_t>(sizeof(uint64_t))) [[likely]] {
+    uint64_t word = 0;
+    std::memcpy(&word, here_, sizeof word);
+    const uint64_t last_bytes = ~word & 0x8080808080808080;  // those without a following byte
+    if (last_bytes != 0) [[likely]] {
+      // The bytes up to the first of them, then their seven bits each in pairs, fours and all together.
+      word &= (last_bytes ^ (last_bytes - 1)) & 0x7f7f7f7f7f7f7f7f;
+      word = (word & 0x007f007f007f007f) | (word & 0x7f007f007f007f00) >> 1;
+      word = (word & 0x00003fff00003fff) | (word & 0x3fff00003fff0000) >> 2;
+      *value = (word & 0x000000000fffffff) | (word & 0x0fffffff00000000) >> 4;
+      here_ += std::countr_zero(last_bytes) / 8 + 1;
+      return true;
+    }
+  }
+  if (end_ - here_ >= static_cast<ptrdiff_t>(kMaxVarintBytes)) [[likely]] {
+    const uint8_t* at = here_;
+    const auto in_slice = [&at](uint8_t* byte) {
+      *byte = *at++;
+      return true;
+    };
+    if (DecodeVarint(in_slice, value) < 0) return Fail(kTooLongVarint);
+    here_ = at;
+    return true;
+  }
   const auto next = [this](uint8_t* byte) {
     if (here_ == end_ && !Refill()) return false;
     *byte = *here_++;

@@ -98,6 +98,13 @@ class ProtoReader {
   // Returns how many numbers the next call of ReadFixed64s() reads at most.
   size_t num_fixed64s() const;
 
+  // Returns a view of the rest of this message if it is in one piece, otherwise an empty one.
+  std::string_view RestInOnePiece() const {
+    if (rest_ != 0) return {};
+    return {reinterpret_cast<const char*>(here_), static_cast<size_t>(end_ - here_)};
+  }
+  // Prefetches what Next() reads, for a caller that does something else before.
+  void PrefetchNext() const { __builtin_prefetch(here_); }
   // Returns the number of bytes up to the end of this message.
   size_t remaining() const { return static_cast<size_t>(end_ - here_) + rest_; }
   // Copies these bytes to `out` and moves to the end.

@@ -59,7 +59,8 @@ class InsertStream {
   // REQUIRES: the stream is ready: it is new, the last call returned `ready`, or OnSent() was called. Returns
   // {0, false} if the stream has closed.
   virtual Sent Send(InsertMessage message) = 0;
-  // Estimates the bytes that this trajectory adds to a message; chunks that the server has add nothing.
+  // Estimates the bytes that this trajectory adds to a message; chunks that the server has add nothing. Not to be called
+  // during Send().
   virtual uint64_t NewBytes(const Trajectory& trajectory) const = 0;
   // Waits for the next events, for `most` at most, and handles them on this thread, which saves waking it. Returns
   // false at once if another thread does that now, or always does it.

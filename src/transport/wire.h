@@ -122,6 +122,7 @@ class InsertEncoder {
 
   const WireEncoding encoding_;
   absl::flat_hash_set<uint64_t> sent_;
+  uint64_t largest_sent_ = 0;  // ID of a chunk that was sent; most chunks come in the order of their IDs
   std::vector<ItemStructure> structures_;  // number 1 is the first
 };
 
@@ -155,10 +156,16 @@ class InsertDecoder {
   // `before`: the item before it in the message; null for the first.
   Status ParseItem(ProtoReader reader, size_t* slices_left, const Item* before, Item* item);
 
+  // Reads a column of header_.
+  Status ParseChunkColumn(ProtoReader reader, size_t index);
+
   const ChunkFactory make_chunk_;
   const WireLimits limits_;
   // Reused for each chunk and item.
   ChunkHeader header_;
+  // The message that a column of header_ was read from, if it ends with the checksum of its only block; else empty. Most
+  // chunks of a stream differ in nothing but that.
+  std::vector<std::string> column_messages_;
   ColumnSpecs columns_;
   absl::flat_hash_map<uint64_t, ChunkRef> window_;
   std::vector<ItemStructure> structures_;  // number 1 is the first

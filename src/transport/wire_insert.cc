@@ -1,5 +1,6 @@
 // Encodes and decodes the requests of insert streams.
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 constexpr std::string_view kRequest = "InsertRequest";
 // The memory of larger headers is not kept for the next chunk.
 constexpr size_t kMaxKeptHeaderBytes = 4096;
+// A longer message of a column is not compared with the next one.
+constexpr size_t kMaxKeptColumnBytes = 256;
 
 // Removes all values, but keeps the memory.
 void Reset(ColumnHeader* column) {
@@ -127,7 +130,9 @@ WireMessage InsertEncoder::Encode(const InsertMessage& message) {
     table = &item.table;
     structure = &item.structure;
     item.trajectory.ForEachChunk([&](Chunk* chunk) {
-      if (sent_.insert(chunk->id()).second) fresh.push_back(chunk);
+      if (!sent_.insert(chunk->id()).second) return;
+      fresh.push_back(chunk);
+      largest_sent_ = std::max(largest_sent_, chunk->id());
     });
   }
   std::vector<uint64_t> forgotten;
@@ -137,6 +142,13 @@ WireMessage InsertEncoder::Encode(const InsertMessage& message) {
   writer.PackedUint(3, forgotten);
   writer.Bool(4, message.heartbeat);
   for (size_t i = structures; i < structures_.size(); ++i) writer.Bytes(5, structures_[i].encoded());
+  // Without it, the bytes would be moved several times while they grow.
+  size_t chunk_bytes = 0;
+  for (const Chunk* chunk : fresh) {
+    chunk_bytes += HeaderBytes(chunk->header());
+    if (chunk->payload_size() < kShareBytes) chunk_bytes += chunk->payload_size();
+  }
+  writer.ReserveBytes(chunk_bytes);
   for (Chunk* chunk : fresh) WriteChunk(chunk, chunk->id(), &writer);
   return writer.Finish();
 }
@@ -161,7 +173,8 @@ uint64_t InsertEncoder::NewBytes(const Trajectory& trajectory) const {
   uint64_t bytes = 40;
   for (uint32_t c = 0; c < trajectory.num_columns(); ++c) bytes += 4 + 20 * trajectory.num_slices(c);
   trajectory.ForEachChunk([&](const Chunk* chunk) {
-    if (!sent_.contains(chunk->id())) bytes += HeaderBytes(chunk->header()) + chunk->payload().size();
+    const bool is_new = chunk->id() > largest_sent_ || !sent_.contains(chunk->id());
+    if (is_new) bytes += HeaderBytes(chunk->header()) + chunk->payload().size();
   });
   return bytes;
 }
@@ -194,10 +207,8 @@ Status InsertDecoder::ParseChunkHeader(ProtoReader reader, uint64_t* id, ProtoRe
         if (num_columns >= limits_.chunk.max_columns) {
           return TooMany("Chunk", "columns", limits_.chunk.max_columns);
         }
-        if (num_columns == header_.columns.size()) header_.columns.emplace_back();
-        ColumnHeader& column = header_.columns[num_columns++];
-        Reset(&column);
-        REVERB_RETURN_IF_ERROR(ParseColumnHeader(reader.ReadMessage(), &column));
+        const ProtoReader column = reader.ReadMessage();
+        if (reader.ok()) REVERB_RETURN_IF_ERROR(ParseChunkColumn(column, num_columns++));
         break;
       }
       case 15:
@@ -206,7 +217,37 @@ Status InsertDecoder::ParseChunkHeader(ProtoReader reader, uint64_t* id, ProtoRe
     }
   }
   header_.columns.resize(num_columns);
+  column_messages_.resize(num_columns);
   return reader.status("Chunk");
+}
+
+Status InsertDecoder::ParseChunkColumn(ProtoReader reader, size_t index) {
+  if (index == header_.columns.size()) {
+    header_.columns.emplace_back();
+    column_messages_.emplace_back();
+  }
+  ColumnHeader& column = header_.columns[index];
+  std::string& last = column_messages_[index];
+  const std::string_view bytes = reader.RestInOnePiece();
+  constexpr size_t kChecksumBytes = sizeof(uint64_t);
+  if (!last.empty() && bytes.size() == last.size() &&
+      std::memcmp(bytes.data(), last.data(), bytes.size() - kChecksumBytes) == 0) {
+    std::memcpy(&column.blocks[0].checksum, bytes.data() + bytes.size() - kChecksumBytes, kChecksumBytes);
+    return Status::Ok();
+  }
+  last.clear();
+  Reset(&column);
+  REVERB_RETURN_IF_ERROR(ParseColumnHeader(reader, &column));
+  // A fixed64 field 3, the checksum, at the end of the only block, which is the end of the column.
+  constexpr char kChecksumTag = 3 << 3 | static_cast<char>(ProtoType::kFixed64);
+  if (column.blocks.size() != 1 || bytes.size() > kMaxKeptColumnBytes || bytes.size() <= kChecksumBytes ||
+      bytes[bytes.size() - kChecksumBytes - 1] != kChecksumTag ||
+      std::memcmp(bytes.data() + bytes.size() - kChecksumBytes, &column.blocks[0].checksum, kChecksumBytes) !=
+          0) {
+    return Status::Ok();
+  }
+  last = bytes;
+  return Status::Ok();
 }
 
 Status InsertDecoder::ParseChunk(ProtoReader reader, uint64_t* id, ProtoReader* payload) {
@@ -268,7 +309,10 @@ Status InsertDecoder::AddChunk(ProtoReader reader) {
   if (!fits(static_cast<uint64_t>(chunk->bytes()))) return too_much();
   window_bytes_ += static_cast<uint64_t>(chunk->bytes());
   window_.emplace(id, std::move(chunk));
-  if (encoded_bytes - payload_bytes > kMaxKeptHeaderBytes) header_ = {};
+  if (encoded_bytes - payload_bytes > kMaxKeptHeaderBytes) {
+    header_ = {};
+    column_messages_ = {};
+  }
   return Status::Ok();
 }
 
@@ -359,6 +403,7 @@ Result<InsertMessage> InsertDecoder::Decode(ByteSlices slices) {
       case 15: {
         if (++num_chunks > limits_.max_chunks) return TooMany(kRequest, "chunks", limits_.max_chunks);
         const ProtoReader chunk = reader.ReadMessage();
+        reader.PrefetchNext();
         if (reader.ok()) REVERB_RETURN_IF_ERROR(AddChunk(chunk));
         break;
       }

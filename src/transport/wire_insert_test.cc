@@ -322,6 +322,39 @@ TEST_F(WireInsertTest, DamagedPayloadsAreFound) {
   }
 }
 
+// A decoder reads the columns of a chunk that are encoded like those of the last one only once.
+TEST_F(WireInsertTest, ChunksThatDifferInTheirChecksumsArriveAsTheyWere) {
+  const std::vector<std::vector<ColumnKind>> kinds = {{{DType::kFloat32, {10}}, {DType::kInt64}},
+                                                      {{DType::kFloat32, {11}}, {DType::kInt64}},
+                                                      {{DType::kFloat32, {10}}}};
+  uint64_t number = 0;
+  for (const size_t kind : {0, 0, 0, 1, 1, 0, 2, 2, 0, 0}) {
+    ++number;
+    const ChunkRef chunk = MakeChunk(number, kinds[kind], 1, &random_);
+    const std::string bytes = encoder_.Encode(MessageOf(ItemOf(number, Whole(chunk)))).Flatten();
+    // In one piece, or divided somewhere.
+    const size_t at = number % 3 == 0 ? 0 : random_.Below(bytes.size());
+    const ByteSlice slices[] = {SliceOf(bytes).first(at), SliceOf(bytes).subspan(at)};
+    const auto got = decoder_.Decode(at == 0 ? ByteSlices(slices).subspan(1) : ByteSlices(slices));
+    ASSERT_OK(got);
+    EXPECT_EQ(Contents(got->items[0].trajectory), Contents(Whole(chunk)));
+    EXPECT_EQ(got->items[0].trajectory.slice(0, 0).chunk->header().Unpack(), chunk->header().Unpack());
+  }
+}
+
+TEST_F(WireInsertTest, AWrongChecksumInARepeatedHeaderIsFound) {
+  ASSERT_OK(Decode(&decoder_, encoder_.Encode(MessageOf(ItemOf(1, Whole(Numbers(1, 1)))))));
+  const ChunkRef chunk = Numbers(2, 1);
+  std::string bytes = encoder_.Encode(MessageOf(ItemOf(2, Whole(chunk)))).Flatten();
+  const uint64_t checksum = chunk->header().column(0).blocks[0].checksum;
+  const size_t at = bytes.find(std::string_view(reinterpret_cast<const char*>(&checksum), sizeof checksum));
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] = static_cast<char>(bytes[at] ^ 1);
+  const ByteSlice slice = SliceOf(bytes);
+  EXPECT_THAT(decoder_.Decode({&slice, 1}),
+              StatusIs(StatusCode::kDataLoss, Detail::kCorruptData, HasSubstr("chunk 2, column 0")));
+}
+
 // The decoder reuses the memory of one chunk and item for the next.
 TEST(WireInsertReuseTest, NothingOfAChunkOrItemIsLeftInTheNext) {
   Random random(5);

@@ -5,19 +5,6 @@
 #include "transport/wire_seal.h"
 
 namespace reverb::internal {
-namespace {
-
-class StringOwner final : public BufferOwner {
- public:
-  explicit StringOwner(std::string bytes) : bytes_(std::move(bytes)) {}
-  std::string& bytes() { return bytes_; }
-
- private:
-  ~StringOwner() override = default;
-  std::string bytes_;
-};
-
-}  // namespace
 
 std::string WireMessage::Flatten() const {
   std::string all;
@@ -26,20 +13,23 @@ std::string WireMessage::Flatten() const {
   return all;
 }
 
-void WireWriter::PackedUint(uint32_t field, std::span<const uint32_t> values) {
+template <typename Integer>
+void WireWriter::PackedVarints(uint32_t field, std::span<const Integer> values) {
   if (values.empty()) return;
   uint64_t size = 0;
-  for (uint32_t value : values) size += VarintSize(value);
+  for (const Integer value : values) size += VarintSize(value);
   BeginBytes(field, size);
-  for (uint32_t value : values) PutVarint(&bytes_, value);
+  char* at = bytes_.Room(size);
+  for (const Integer value : values) at = WriteVarint(at, value);
+  bytes_.EndAt(at);
+}
+
+void WireWriter::PackedUint(uint32_t field, std::span<const uint32_t> values) {
+  PackedVarints(field, values);
 }
 
 void WireWriter::PackedUint(uint32_t field, std::span<const uint64_t> values) {
-  if (values.empty()) return;
-  uint64_t size = 0;
-  for (uint64_t value : values) size += VarintSize(value);
-  BeginBytes(field, size);
-  for (uint64_t value : values) PutVarint(&bytes_, value);
+  PackedVarints(field, values);
 }
 
 void WireWriter::PackedFixed64(uint32_t field, std::span<const uint64_t> values) {
@@ -48,23 +38,18 @@ void WireWriter::PackedFixed64(uint32_t field, std::span<const uint64_t> values)
   Append({reinterpret_cast<const uint8_t*>(values.data()), values.size_bytes()});
 }
 
-void WireWriter::End(const Nested& nested) {
+void WireWriter::MoveBody(const Nested& nested, uint64_t length) {
   const size_t body = nested.length_at + nested.length_bytes;
-  const uint64_t length = (bytes_.size() - body) + (shared_bytes_ - nested.shared_before);
-  const size_t needed = VarintSize(length);
-  if (needed != nested.length_bytes) [[unlikely]] {
-    const auto moved = static_cast<ptrdiff_t>(needed) - static_cast<ptrdiff_t>(nested.length_bytes);
-    if (moved > 0) {
-      bytes_.insert(body, static_cast<size_t>(moved), '\0');
-    } else {
-      bytes_.erase(nested.length_at, static_cast<size_t>(-moved));
-    }
-    // Payloads by reference inside this message were added after its start.
-    for (auto share = shares_.rbegin(); share != shares_.rend() && share->at >= body; ++share) {
-      share->at += static_cast<size_t>(moved);
-    }
+  const auto moved = static_cast<ptrdiff_t>(VarintSize(length)) - static_cast<ptrdiff_t>(nested.length_bytes);
+  if (moved > 0) {
+    bytes_.InsertGap(body, static_cast<size_t>(moved));
+  } else {
+    bytes_.Erase(nested.length_at, static_cast<size_t>(-moved));
   }
-  WriteVarint(bytes_.data() + nested.length_at, length);
+  // Payloads by reference inside this message were added after its start.
+  for (auto share = shares_.rbegin(); share != shares_.rend() && share->at >= body; ++share) {
+    share->at += static_cast<size_t>(moved);
+  }
 }
 
 void WireWriter::AppendShared(Buffer buffer) {
@@ -88,9 +73,8 @@ WireMessage WireWriter::Finish() {
   std::vector<Buffer> parts;
   std::vector<Share> shares = std::exchange(shares_, {});
   shared_bytes_ = 0;
-  const size_t size = bytes_.size();
-  auto* const owner = new StringOwner(std::exchange(bytes_, {}));
-  const Buffer own(owner, reinterpret_cast<const uint8_t*>(owner->bytes().data()), size);
+  const Buffer own = bytes_.Take();
+  const size_t size = own.size();
   size_t position = kSealBytes;
   parts.reserve(2 * shares.size() + 1);
   for (Share& share : shares) {

@@ -13,7 +13,6 @@
 #define REVERB_TRANSPORT_WIRE_WRITER_H_
 
 #include <bit>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -24,6 +23,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/growing_buffer.h"
 #include "tensor/byte_io.h"
 #include "tensor/chunk.h"
 #include "tensor/proto_reader.h"
@@ -87,9 +87,9 @@ class WireMessage {
 class WireWriter {
  public:
   // `expected_bytes`: an estimate of the bytes to be written, without payloads by reference.
-  explicit WireWriter(size_t expected_bytes = 0, const WireEncoding& encoding = {}) : encoding_(encoding) {
-    bytes_.reserve(kSealBytes + expected_bytes);
-    bytes_.resize(kSealBytes);
+  explicit WireWriter(size_t expected_bytes = 0, const WireEncoding& encoding = {})
+      : encoding_(encoding), bytes_(kSealBytes + expected_bytes) {
+    bytes_.EndAt(bytes_.Room(kSealBytes) + kSealBytes);
   }
 
   // --- Fields, not written when they have the default value ---
@@ -106,8 +106,9 @@ class WireWriter {
   void Bool(uint32_t field, bool value) { Uint(field, value ? 1 : 0); }
   void Fixed64(uint32_t field, uint64_t value) {
     if (value == 0) return;
-    Tag(field, ProtoType::kFixed64);
-    PutFixed64(&bytes_, value);
+    char* const at = WriteTag(bytes_.Room(kMaxVarintBytes + sizeof value), field, ProtoType::kFixed64);
+    std::memcpy(at, &value, sizeof value);
+    bytes_.EndAt(at + sizeof value);
   }
   void Double(uint32_t field, double value) { Fixed64(field, std::bit_cast<uint64_t>(value)); }
   void Bytes(uint32_t field, std::string_view value) {
@@ -116,7 +117,7 @@ class WireWriter {
   // Writes an empty value too.
   void AlwaysBytes(uint32_t field, std::string_view value) {
     BeginBytes(field, value.size());
-    bytes_.append(value);
+    Append({reinterpret_cast<const uint8_t*>(value.data()), value.size()});
   }
   // Write packed numbers; nothing for an empty list.
   void PackedUint(uint32_t field, std::span<const uint32_t> values);
@@ -125,8 +126,8 @@ class WireWriter {
 
   // For `optional` fields, whose presence has a meaning.
   void AlwaysUint(uint32_t field, uint64_t value) {
-    Tag(field, ProtoType::kVarint);
-    PutVarint(&bytes_, value);
+    char* const at = WriteTag(bytes_.Room(2 * kMaxVarintBytes), field, ProtoType::kVarint);
+    bytes_.EndAt(WriteVarint(at, value));
   }
 
   // --- Nested messages: everything between Begin and End ---
@@ -137,12 +138,18 @@ class WireWriter {
     uint64_t shared_before;  // bytes by reference at the beginning
   };
   [[nodiscard]] Nested Begin(uint32_t field, uint64_t expected_bytes = 0) {
-    Tag(field, ProtoType::kBytes);
-    const Nested nested{bytes_.size(), VarintSize(expected_bytes), shared_bytes_};
-    bytes_.append(nested.length_bytes, '\0');
-    return nested;
+    char* const at = WriteTag(bytes_.Room(2 * kMaxVarintBytes), field, ProtoType::kBytes);
+    const size_t length_bytes = VarintSize(expected_bytes);
+    bytes_.EndAt(at + length_bytes);
+    return {bytes_.size() - length_bytes, length_bytes, shared_bytes_};
   }
-  void End(const Nested& nested);
+  void End(const Nested& nested) {
+    const size_t body = nested.length_at + nested.length_bytes;
+    const uint64_t length = (bytes_.size() - body) + (shared_bytes_ - nested.shared_before);
+    if (VarintSize(length) != nested.length_bytes) [[unlikely]]
+      MoveBody(nested, length);
+    WriteVarint(bytes_.data() + nested.length_at, length);
+  }
 
   // --- Payloads: BeginPayload, then exactly `size` bytes with the functions below it. Payloads of
   // kShareBytes and more are sent by reference, others are copied. ---
@@ -167,6 +174,8 @@ class WireWriter {
     shared_bytes_ += bytes.size();
     shares_.push_back({bytes_.size(), Buffer(nullptr, bytes.data(), bytes.size())});
   }
+  // Prepares for so many more bytes that are not payloads by reference.
+  void ReserveBytes(size_t count) { bytes_.Reserve(count); }
   // Prepares for so many more payloads, or parts of them, by reference.
   void ReserveShared(size_t count) {
     if (shares_.capacity() - shares_.size() < count) shares_.reserve(shares_.size() + count);
@@ -189,19 +198,23 @@ class WireWriter {
     Buffer buffer;
   };
 
-  void Tag(uint32_t field, ProtoType type) { PutVarint(&bytes_, field << 3 | static_cast<uint32_t>(type)); }
+  static char* WriteTag(char* at, uint32_t field, ProtoType type) {
+    return WriteVarint(at, field << 3 | static_cast<uint32_t>(type));
+  }
   void BeginBytes(uint32_t field, uint64_t size) {
-    Tag(field, ProtoType::kBytes);
-    PutVarint(&bytes_, size);
+    char* const at = WriteTag(bytes_.Room(2 * kMaxVarintBytes), field, ProtoType::kBytes);
+    bytes_.EndAt(WriteVarint(at, size));
   }
+  // Makes room for `length` in front of the nested message.
+  void MoveBody(const Nested& nested, uint64_t length);
   void AppendOther(Chunk* chunk, std::span<const uint8_t> bytes);
-  void Append(std::span<const uint8_t> bytes) {
-    bytes_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }
+  void Append(std::span<const uint8_t> bytes) { bytes_.Append(bytes); }
+  template <typename Integer>
+  void PackedVarints(uint32_t field, std::span<const Integer> values);
 
   const WireEncoding encoding_;
   bool is_shared_ = false;  // the current payload
-  std::string bytes_;       // kSealBytes reserved, then the written bytes
+  GrowingBuffer bytes_;     // kSealBytes reserved, then the written bytes
   std::vector<Share> shares_;
   uint64_t shared_bytes_ = 0;
 };

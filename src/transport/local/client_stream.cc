@@ -3,7 +3,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "transport/closed_stream.h"
 #include "transport/local/client_message_socket.h"
@@ -45,19 +44,12 @@ class LocalInsertStream final : public LocalStream<InsertStream> {
       : LocalStream(std::move(target), loop, std::move(fd)), events_(std::move(events)) {}
 
   InsertStream::Sent Send(InsertMessage message) override {
-    WireMessage encoded;
-    {
-      MutexLock lock(&encoder_mu_);
-      encoded = encoder_.Encode(message);
-    }
+    const WireMessage encoded = encoder_.Encode(message);
     const StreamSocket::Sent sent = SendMessage(encoded);
     if (sent == StreamSocket::Sent::kClosed) return {};
     return {.bytes = encoded.total_bytes(), .ready = sent == StreamSocket::Sent::kNow};
   }
-  uint64_t NewBytes(const Trajectory& trajectory) const override {
-    MutexLock lock(&encoder_mu_);
-    return encoder_.NewBytes(trajectory);
-  }
+  uint64_t NewBytes(const Trajectory& trajectory) const override { return encoder_.NewBytes(trajectory); }
 
  protected:
   Status HandleMessage(IncomingFrame* frame) override {
@@ -72,10 +64,9 @@ class LocalInsertStream final : public LocalStream<InsertStream> {
 
  private:
   std::shared_ptr<InsertEvents> events_;  // used by the thread that reads
-
-  mutable Mutex encoder_mu_;
-  InsertEncoder encoder_ GUARDED_BY(encoder_mu_){
-      WireEncoding{.shared_memory = ProcessSharedMemory(), .min_shared_bytes = kMinReferenceBytes}};
+  // Used by the caller of Send().
+  InsertEncoder encoder_{
+      WireEncoding{.shared_memory = ProcessSharedMemory(), .min_shared_bytes = kShareBytes}};
 };
 
 class LocalSampleStream final : public LocalStream<SampleStream> {

@@ -18,17 +18,18 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/mapped_segment.h"
 #include "base/mutex.h"
 #include "base/shared_memory.h"
 #include "reverb/status.h"
-#include "transport/local/descriptor.h"
 #include "transport/local/frame.h"
 #include "transport/wire_writer.h"
 
 namespace reverb::internal {
 
-// Writers send shorter payloads inline: a reference takes 16 bytes, and costs more to follow than to copy.
+// Shorter payloads of rows are sent inline: a reference takes 16 bytes, and costs more to follow than to copy. (Those of
+// items are inline below kShareBytes.)
 inline constexpr size_t kMinReferenceBytes = 128;
 // A server puts references and inline bytes into shared memory if they are longer together: the socket would copy
 // them twice.
