@@ -1,7 +1,10 @@
 #include "transport/grpc/call_stream.h"
 
+#include <atomic>
 #include <chrono>
 #include <utility>
+
+#include "transport/grpc/callback_hold.h"
 
 namespace reverb::internal {
 
@@ -18,6 +21,22 @@ constexpr size_t kMaxIdleCallStreams = 4;
 constexpr Duration kTrustedIdleTime = std::chrono::milliseconds(10);
 // When a stream is tried again after the server refused one: it may be another server then.
 constexpr Duration kRefusalInterval = std::chrono::seconds(60);
+
+// The calls over streams of this process.
+std::atomic<int> num_running{0};
+
+class RunningCall {
+ public:
+  RunningCall() { num_running.fetch_add(1, std::memory_order_relaxed); }
+  ~RunningCall() { num_running.fetch_sub(1, std::memory_order_relaxed); }
+  RunningCall(const RunningCall&) = delete;
+  RunningCall& operator=(const RunningCall&) = delete;
+};
+
+// Returns whether a caller itself receives its answer: else polling would only take the processor from another thread.
+bool MayPoll() {
+  return CallbackHold::Get().is_holding() && num_running.load(std::memory_order_relaxed) == 1;
+}
 
 // Calls that programs make often, that may be repeated and never wait.
 bool MayUseStream(Method method) { return method == Method::kMutate || method == Method::kSettleLeases; }
@@ -39,6 +58,16 @@ CallStream::~CallStream() {
   bool is_ok = false;
   while (events_.Next(&tag, &is_ok)) {
   }
+}
+
+SingleCallWait::Event CallStream::Next(SingleCallWait* wait, void** tag, bool* is_ok) {
+  // The message was written when Write() returned, as a rule.
+  const bool is_ready = !is_writing_ && MayPoll() && spin_.Spin(Duration::max(), [&] {
+    return events_.AsyncNext(tag, is_ok, gpr_inf_past(GPR_CLOCK_MONOTONIC)) ==
+           grpc::CompletionQueue::GOT_EVENT;
+  });
+  if (is_ready) return SingleCallWait::Event::kCompleted;
+  return wait->Next(&events_, /*may_expire=*/true, tag, is_ok);
 }
 
 void CallStream::OnEvent(void* tag, bool is_ok) {
@@ -67,6 +96,7 @@ bool CallStream::IsOpen() {
 }
 
 Result<CallOutcome> CallStream::Run(const CallMessage& message, SingleCallWait* wait) {
+  const RunningCall running;
   WireMessage encoded = EncodeCallRequest(message);
   const bool is_first = num_sent_ == 0;
   encoded.Seal(num_sent_++);
@@ -77,7 +107,7 @@ Result<CallOutcome> CallStream::Run(const CallMessage& message, SingleCallWait* 
   while (is_reading_ || is_writing_) {
     void* tag = nullptr;
     bool is_ok = false;
-    switch (wait->Next(&events_, /*may_expire=*/true, &tag, &is_ok)) {
+    switch (Next(wait, &tag, &is_ok)) {
       case SingleCallWait::Event::kCompleted:
         OnEvent(tag, is_ok);
         break;

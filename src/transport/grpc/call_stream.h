@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "reverb/status.h"
 #include "reverb/wait.h"
+#include "transport/adaptive_spin.h"
 #include "transport/grpc/grpc_channel.h"
 #include "transport/grpc/grpc_internal.h"
 #include "transport/grpc/single_client_call.h"
@@ -45,6 +46,8 @@ class CallStream {
   bool was_refused() const { return was_refused_; }
 
  private:
+  // Waits for the next event, at first without sleeping.
+  SingleCallWait::Event Next(SingleCallWait* wait, void** tag, bool* is_ok);
   // Handles the event of an operation.
   void OnEvent(void* tag, bool is_ok);
   void StartRead();
@@ -63,6 +66,7 @@ class CallStream {
   bool is_writing_ = false;
   bool has_failed_ = false;  // an operation has failed, or this side has given up
   bool was_refused_ = false;
+  AdaptiveSpin spin_{DefaultSpin(), /*miss_weight=*/3};  // a poll is a system call
 };
 
 class CallStreams {

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -30,7 +31,7 @@ namespace reverb::internal {
 class CallbackThreads {
  public:
   // Runs its argument on one of gRPC's threads, soon.
-  using RunOnThread = void (*)(void (*function)());
+  using RunOnThread = void (*)(std::function<void()> function);
 
   // Returns the threads of this process. Never destroyed.
   static CallbackThreads& Get();

@@ -3,6 +3,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/strand.h"
 #include "transport/grpc/call_stream.h"
+#include "transport/grpc/callback_hold.h"
 #include "transport/grpc/callback_threads.h"
 #include "transport/grpc/grpc_channel.h"
 #include "transport/grpc/grpc_internal.h"
@@ -41,6 +43,10 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   // Starts the stream and sends `first`. To be called once.
   void Begin(std::shared_ptr<ClientCall> self, const char* method, WireMessage first) {
     self_ = std::move(self);
+    {
+      MutexLock lock(&mu_);
+      UpdateUser();
+    }
     channel_->AddToken(&context_);
     channel_->stub.PrepareBidiStreamingCall(&context_, method, grpc::StubOptions(), this);
     AddHold();
@@ -54,6 +60,11 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   void OnDone(const grpc::Status& status) final {
     const CallbackThreads::Scope in_callback;
     const std::shared_ptr<ClientCall> self = std::move(self_);
+    {
+      MutexLock lock(&mu_);
+      is_done_ = true;
+      UpdateUser();
+    }
     if (Status failure = FailureOfThisSide(); !failure.ok()) return HandleClosed(std::move(failure));
     GrpcChannel::EndCall(channel_, status, [self](Status why) { self->HandleClosed(std::move(why)); });
   }
@@ -73,14 +84,32 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
       if (is_over_ || half_ != Half::kOpen) return;
       message.Seal(num_queued_++);
       queue_.push_back({ToByteBuffer(message), notify});
+      UpdateUser();
     }
     Advance();
+  }
+  // The server answers a request, which `change` adds or removes.
+  void AddRequests(int change) EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    num_requests_ += change;
+    UpdateUser();
+  }
+  // The server confirms items in the order of their numbers.
+  void SetSent(uint64_t number) EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    last_sent_ = std::max(last_sent_, number);
+  }
+  void SetConfirmed(uint64_t number) EXCLUDES(mu_) {
+    MutexLock lock(&mu_);
+    confirmed_ = std::max(confirmed_, number);
+    UpdateUser();
   }
   // Closes the client's half after the queued messages.
   void FinishWriting() EXCLUDES(mu_) {
     {
       MutexLock lock(&mu_);
       if (half_ == Half::kOpen) half_ = Half::kFinishing;
+      UpdateUser();
     }
     Advance();
   }
@@ -116,6 +145,7 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
       MutexLock lock(&mu_);
       if (is_over_ || !failure_.ok()) return;
       failure_ = std::move(why);
+      UpdateUser();
     }
     context_.TryCancel();
   }
@@ -123,6 +153,16 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   Status FailureOfThisSide() const EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     return failure_;
+  }
+  // Needs callbacks unless all is written and answered: then what comes, if anything, is not urgent.
+  void UpdateUser() REQUIRES(mu_) {
+    const bool is_quiet = queue_.empty() && !is_writing_ && num_requests_ == 0 && last_sent_ <= confirmed_ &&
+                          half_ == Half::kOpen && failure_.ok() && !is_over_;
+    if (is_quiet || is_done_) {
+      user_.reset();
+    } else if (!user_) {
+      user_.emplace();
+    }
   }
   // Starts the operations that are due.
   void Advance() EXCLUDES(mu_);
@@ -142,8 +182,13 @@ class ClientCall : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   bool is_writing_ GUARDED_BY(mu_) = false;
   Outgoing out_;  // belongs to gRPC while is_writing_
   Half half_ GUARDED_BY(mu_) = Half::kOpen;
-  bool is_over_ GUARDED_BY(mu_) = false;  // the last read has failed
-  Status failure_ GUARDED_BY(mu_);        // why this side cancelled
+  bool is_over_ GUARDED_BY(mu_) = false;      // the last read has failed
+  Status failure_ GUARDED_BY(mu_);            // why this side cancelled
+  bool is_done_ GUARDED_BY(mu_) = false;      // OnDone() was called
+  int64_t num_requests_ GUARDED_BY(mu_) = 1;  // without their last answer; the greeting is one
+  uint64_t last_sent_ GUARDED_BY(mu_) = 0;    // numbers of items
+  uint64_t confirmed_ GUARDED_BY(mu_) = 0;
+  std::optional<CallbackHold::User> user_ GUARDED_BY(mu_);
 };
 
 Strand::Next ClientCall::Step() {
@@ -192,6 +237,7 @@ void ClientCall::OnReadDone(bool ok) {
     MutexLock lock(&mu_);
     is_over_ = true;
     unsent.swap(queue_);
+    UpdateUser();
   }
   Advance();
 }
@@ -203,6 +249,7 @@ void ClientCall::OnWriteDone(bool ok) {
     MutexLock lock(&mu_);
     is_writing_ = false;
     std::swap(sent, out_);
+    UpdateUser();
   }
   sent.bytes.Clear();
   if (ok && sent.notify) HandleSent();
@@ -216,19 +263,13 @@ class GrpcInsertStream final : public ClientCall, public InsertStream {
 
   Sent Send(InsertMessage message) override {
     if (IsOver()) return {};
-    WireMessage encoded;
-    {
-      MutexLock lock(&encoder_mu_);
-      encoded = encoder_.Encode(message);
-    }
+    WireMessage encoded = encoder_.Encode(message);
     const uint64_t bytes = kSealBytes + encoded.total_bytes();
+    if (!message.items.empty()) SetSent(message.items.back().number);
     Enqueue(std::move(encoded), /*notify=*/true);
     return {.bytes = bytes, .ready = false};
   }
-  uint64_t NewBytes(const Trajectory& trajectory) const override {
-    MutexLock lock(&encoder_mu_);
-    return encoder_.NewBytes(trajectory);
-  }
+  uint64_t NewBytes(const Trajectory& trajectory) const override { return encoder_.NewBytes(trajectory); }
   void Finish() override { FinishWriting(); }
   void Cancel() override { CancelCall(); }
 
@@ -237,6 +278,8 @@ class GrpcInsertStream final : public ClientCall, public InsertStream {
     Result<InsertReply> reply = DecodeInsertReply(received->Open(), channel().limits);
     received->Release();
     if (!reply.ok()) return std::move(reply).status();
+    if (reply->welcome) AddRequests(-1);
+    SetConfirmed(reply->confirmed_through);
     events_->OnReply(*std::move(reply));
     return Status::Ok();
   }
@@ -245,9 +288,7 @@ class GrpcInsertStream final : public ClientCall, public InsertStream {
 
  private:
   std::shared_ptr<InsertEvents> events_;  // used only in callbacks from gRPC
-
-  mutable Mutex encoder_mu_;
-  InsertEncoder encoder_ GUARDED_BY(encoder_mu_);
+  InsertEncoder encoder_;                 // used by the caller of Send()
 };
 
 class GrpcSampleStream final : public ClientCall, public SampleStream {
@@ -257,6 +298,7 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
 
   void Send(SampleRequest request) override {
     if (IsOver()) return;
+    if (IsAnswered(request)) AddRequests(1);
     Enqueue(EncodeSampleRequest({.hello = std::nullopt, .request = std::move(request)}), /*notify=*/false);
   }
   void Finish() override { FinishWriting(); }
@@ -271,12 +313,20 @@ class GrpcSampleStream final : public ClientCall, public SampleStream {
     Result<std::optional<SampleReply>> reply = decoder_.Decode(slices, keeper);
     received->Release();
     if (!reply.ok()) return std::move(reply).status();
-    if (*reply) events_->OnReply(**std::move(reply), std::exchange(response_bytes_, 0));
+    if (!*reply) return Status::Ok();
+    if ((*reply)->welcome) AddRequests(-1);
+    if ((*reply)->end) AddRequests(-1);
+    events_->OnReply(**std::move(reply), std::exchange(response_bytes_, 0));
     return Status::Ok();
   }
   void HandleClosed(Status status) override { std::exchange(events_, nullptr)->OnClosed(std::move(status)); }
 
  private:
+  // Others report bytes that were taken.
+  static bool IsAnswered(const SampleRequest& request) {
+    return !request.table.empty() || request.end_stream;
+  }
+
   std::shared_ptr<SampleEvents> events_;  // used only in callbacks from gRPC
   // Used only by HandleMessage().
   SampleReplyDecoder decoder_;
@@ -297,6 +347,7 @@ class StartedClientCall final : public grpc::ClientUnaryReactor, public PendingC
       if (const auto call = weak.lock()) call->Fail(std::move(why));
     });
     self_ = std::move(self);
+    callbacks_.emplace();
     request.Seal(0);
     request_ = ToByteBuffer(request);
     channel_->AddToken(&context_);
@@ -310,6 +361,7 @@ class StartedClientCall final : public grpc::ClientUnaryReactor, public PendingC
   void OnDone(const grpc::Status& status) override {
     const CallbackThreads::Scope in_callback;
     const std::shared_ptr<StartedClientCall> self = std::move(self_);
+    callbacks_.reset();
     watch_->Remove(watched_);
     Status failure;
     {
@@ -341,7 +393,8 @@ class StartedClientCall final : public grpc::ClientUnaryReactor, public PendingC
   const std::shared_ptr<GrpcChannel> channel_;
   const std::shared_ptr<HandshakeWatch> watch_;
   Done done_;
-  std::shared_ptr<StartedClientCall> self_;  // until OnDone()
+  std::shared_ptr<StartedClientCall> self_;      // until OnDone()
+  std::optional<CallbackHold::User> callbacks_;  // until OnDone()
   grpc::ClientContext context_;
   grpc::ByteBuffer request_;
   ReceivedMessage reply_;
@@ -403,6 +456,7 @@ class GrpcConnection final : public WireConnection {
   // Executes the call over a stream if possible, else as a gRPC call of its own.
   Status CallOnce(Method method, const WireMessage& request, const WaitOptions& wait,
                   const DecodeReply& decode) {
+    CallbackHold::Get().CountCall();
     if (const std::optional<Result<CallOutcome>> outcome = call_streams_.Call(method, request, wait)) {
       if (!outcome->ok()) return outcome->status();
       if (!(*outcome)->status.ok()) return (*outcome)->status;

@@ -149,7 +149,7 @@ int MaxReceiveBytes(uint64_t max_message_bytes) {
   return static_cast<int>(max_message_bytes + kSlack);
 }
 
-void RunOnCallbackThread(void (*function)()) { CallBack(function); }
+void RunOnCallbackThread(std::function<void()> function) { CallBack(std::move(function)); }
 
 Status InitGrpc() {
   // Set before the initialization: a thread may fork() during it.

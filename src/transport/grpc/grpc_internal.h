@@ -9,6 +9,7 @@
 #include <grpcpp/support/status.h>
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -73,7 +74,7 @@ bool HasDetails(const grpc::Status& status);
 int MaxReceiveBytes(uint64_t max_message_bytes);
 
 // Calls `function` on one of gRPC's callback threads, soon. REQUIRES: InitGrpc() was successful.
-void RunOnCallbackThread(void (*function)());
+void RunOnCallbackThread(std::function<void()> function);
 
 // Initializes gRPC once per process, before the first channel or server: redirects its messages to our log,
 // and keeps its threads running. FAILED_PRECONDITION in a child created by fork() whose parent used gRPC: the

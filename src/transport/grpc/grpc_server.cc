@@ -9,6 +9,7 @@
 
 #include "base/mutex.h"
 #include "transport/grpc/call_kinds.h"
+#include "transport/grpc/callback_hold.h"
 #include "transport/grpc/callback_threads.h"
 #include "transport/grpc/grpc_internal.h"
 #include "transport/grpc/server_call.h"
@@ -31,6 +32,7 @@ class GrpcServer::Impl final : public grpc::CallbackGenericService {
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
  private:
+  std::optional<CallbackHold::User> callbacks_;  // until no call is left
   const std::shared_ptr<ServerCore> core_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // outlive the server
   int port_ = 0;
@@ -44,6 +46,7 @@ class GrpcServer::Impl final : public grpc::CallbackGenericService {
 Status GrpcServer::Impl::Listen(const Options& options) {
   const std::string& address = options.address;
   REVERB_RETURN_IF_ERROR(InitGrpc());
+  callbacks_.emplace();  // not in a child created by fork(), where the lock of the hold may be taken for ever
   MutexLock lock(&stop_mu_);
   REVERB_ASSIGN_OR_RETURN(listener_, Listener::Bind(address));
   port_ = listener_->port();
