@@ -20,6 +20,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/descriptor.h"
+
 namespace reverb::internal {
 namespace {
 
@@ -29,6 +31,7 @@ constexpr size_t kWriteBufferBytes = 64 * 1024;
 constexpr uint64_t kWriteOutBytes = uint64_t{4} << 20;
 // flock() has no timeout, so LockFile() polls a lock that is held at this interval.
 constexpr std::chrono::nanoseconds kLockRetryInterval = std::chrono::milliseconds(10);
+constexpr int kNewFile = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
 
 // strerror_r() exists in two variants, distinguished by their return types.
 [[maybe_unused]] const char* ErrorText(int result, const char* buffer) {
@@ -54,6 +57,8 @@ class Fd {
 
   bool is_open() const { return fd_ >= 0; }
   int get() const { return fd_; }
+  // Returns the descriptor, which a child created by fork() then loses.
+  Descriptor Release() { return Descriptor(std::exchange(fd_, -1)); }
   // Returns 0 or an errno. Does not retry on EINTR: Linux has released the descriptor by then, and another
   // thread may have reused it.
   int Close() {
@@ -195,8 +200,10 @@ class PosixRandomAccessFile final : public RandomAccessFile {
 
 class PosixBlockFile final : public BlockFile {
  public:
-  PosixBlockFile(std::string path, Fd fd, bool is_direct)
-      : path_(std::move(path)), fd_(std::move(fd)), is_direct_(is_direct) {}
+  // `sync`: fdatasync(), or what a test replaces it with; null with direct I/O.
+  PosixBlockFile(std::string path, Fd fd, int (*sync)(int))
+      : path_(std::move(path)), fd_(fd.Release()), sync_(sync) {}
+  ~PosixBlockFile() override { fd_.CloseFile(); }
 
   Status Write(uint64_t offset, std::span<const uint8_t> bytes) override {
     const uint64_t begin = offset;
@@ -208,8 +215,7 @@ class PosixBlockFile final : public BlockFile {
       offset += static_cast<uint64_t>(written);
       bytes = bytes.subspan(static_cast<size_t>(written));
     }
-    if (!is_direct_) WriteBehind(begin, size);
-    return Status::Ok();
+    return is_direct() ? Status::Ok() : WriteBack(begin, size);
   }
 
   Status Read(uint64_t offset, std::span<uint8_t> out) const override {
@@ -226,7 +232,7 @@ class PosixBlockFile final : public BlockFile {
       offset += static_cast<uint64_t>(got);
       out = out.subspan(static_cast<size_t>(got));
     }
-    if (!is_direct_) DropPages(begin, size);
+    if (!is_direct()) DropPages(begin, size);
     return Status::Ok();
   }
 
@@ -235,18 +241,18 @@ class PosixBlockFile final : public BlockFile {
     return FileError("truncate", path_, errno);
   }
 
-  int descriptor() const override { return is_direct_ ? fd_.get() : -1; }
+  int descriptor() const override { return is_direct() ? fd_.get() : -1; }
   const std::string& path() const override { return path_; }
 
  private:
-  // Without direct I/O: writes the pages now and drops them, so that the page cache does not hold a second
-  // copy of the data. Hints: errors do not matter.
-  void WriteBehind(uint64_t offset, size_t size) const {
-#if defined(SYNC_FILE_RANGE_WRITE)
-    (void)::sync_file_range(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(size),
-                            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-#endif
+  bool is_direct() const { return sync_ == nullptr; }
+  // Without direct I/O: writes the pages to the disk, and drops them, so that the page cache does not hold a second
+  // copy of the data. An error of the disk, or a disk that is full, may show only here. Not sync_file_range(), which
+  // does not report all of them.
+  Status WriteBack(uint64_t offset, size_t size) const {
+    if (Retry([&] { return sync_(fd_.get()); }) != 0) return FileError("write back", path_, errno);
     DropPages(offset, size);
+    return Status::Ok();
   }
   void DropPages(uint64_t offset, size_t size) const {
     (void)::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(size),
@@ -254,9 +260,24 @@ class PosixBlockFile final : public BlockFile {
   }
 
   const std::string path_;
-  const Fd fd_;
-  const bool is_direct_;
+  Descriptor fd_;
+  int (*const sync_)(int);
 };
+
+// Reserves the space of a new file and returns it. Removes the file if that fails.
+Result<std::unique_ptr<BlockFile>> ReserveBlockFile(const std::string& path, uint64_t size, Fd fd,
+                                                    int (*sync)(int)) {
+  bool is_reserved = Retry([&] { return ::fallocate(fd.get(), 0, 0, static_cast<off_t>(size)); }) == 0;
+  if (!is_reserved && errno == EOPNOTSUPP) {
+    is_reserved = ::ftruncate(fd.get(), static_cast<off_t>(size)) == 0;
+  }
+  if (!is_reserved) {
+    const int error = errno;
+    (void)::unlink(path.c_str());
+    return FileError("reserve space for", path, error);
+  }
+  return std::unique_ptr<BlockFile>(new PosixBlockFile(path, std::move(fd), sync));
+}
 
 class MappedFile final : public BufferOwner {
  public:
@@ -270,16 +291,11 @@ class MappedFile final : public BufferOwner {
 };
 
 // Locks with flock(). The lock belongs to the open file description, so it also excludes other openings of
-// the file in this process. A child that is forked while the lock is held shares the description: closing our
-// descriptor would leave the lock with the child until the child ends. The destructor therefore unlocks
-// explicitly, which releases the lock for both.
-//
-// If this process dies while it holds the lock, a child that it forked meanwhile keeps the lock until the
-// child ends or calls exec() (the descriptor is close-on-exec). Until then other processes time out; the lock
-// file contains our process ID for their error messages.
+// the file in this process. A child that is forked while the lock is held closes its descriptor (base/descriptor.h),
+// so that the lock ends with this process. The lock file contains our process ID for the error messages of others.
 class PosixFileLock final : public FileLock {
  public:
-  explicit PosixFileLock(Fd fd) : fd_(std::move(fd)) {
+  explicit PosixFileLock(Fd fd) : fd_(fd.Release()) {
     // For error messages only, so failures do not matter.
     const std::string holder = std::to_string(::getpid()) + "\n";
     if (::ftruncate(fd_.get(), 0) == 0) (void)!::pwrite(fd_.get(), holder.data(), holder.size(), 0);
@@ -301,7 +317,7 @@ class PosixFileLock final : public FileLock {
   }
 
  private:
-  const Fd fd_;
+  const Descriptor fd_;
 };
 
 Status LockTimeout(const std::string& path, const Fd& fd, std::chrono::nanoseconds timeout) {
@@ -334,26 +350,12 @@ class PosixFileSystemImpl final : public FileSystem {
   }
 
   Result<std::unique_ptr<BlockFile>> NewBlockFile(const std::string& path, uint64_t size) override {
-    constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
-    int descriptor = Retry([&] { return ::open(path.c_str(), kFlags | O_DIRECT, 0666); });
-    bool is_direct = descriptor >= 0;
-    if (!is_direct && errno == EINVAL) {
-      // The file system has no direct I/O. Some have created the file by then.
-      (void)::unlink(path.c_str());
-      descriptor = Retry([&] { return ::open(path.c_str(), kFlags, 0666); });
-    }
-    if (descriptor < 0) return FileError("create", path, errno);
-    Fd fd(descriptor);
-    bool is_reserved = Retry([&] { return ::fallocate(descriptor, 0, 0, static_cast<off_t>(size)); }) == 0;
-    if (!is_reserved && errno == EOPNOTSUPP) {
-      is_reserved = ::ftruncate(descriptor, static_cast<off_t>(size)) == 0;
-    }
-    if (!is_reserved) {
-      const int error = errno;
-      (void)::unlink(path.c_str());
-      return FileError("reserve space for", path, error);
-    }
-    return std::unique_ptr<BlockFile>(new PosixBlockFile(path, std::move(fd), is_direct));
+    const int descriptor = Retry([&] { return ::open(path.c_str(), kNewFile | O_DIRECT, 0666); });
+    if (descriptor >= 0) return ReserveBlockFile(path, size, Fd(descriptor), /*sync=*/nullptr);
+    if (errno != EINVAL) return FileError("create", path, errno);
+    // The file system has no direct I/O. Some have created the file by then.
+    (void)::unlink(path.c_str());
+    return NewBufferedBlockFile(path, size, ::fdatasync);
   }
 
   Status LinkFile(const std::string& from, const std::string& to) override {
@@ -523,6 +525,10 @@ StatusCode CodeOf(int error) {
     case EAGAIN:
       return StatusCode::kUnavailable;
     case EIO:
+    case ENODATA:                    // a sector that cannot be read
+    case EILSEQ:                     // a checksum of the device
+    case EBADMSG:                    // one of the file system
+    case EUCLEAN:                    // the file system is damaged
       return StatusCode::kDataLoss;  // the medium failed; its contents cannot be trusted
     default:
       return StatusCode::kUnknown;
@@ -548,6 +554,13 @@ const char* RemedyOf(int error) {
 FileSystem* PosixFileSystem() {
   static FileSystem* const file_system = new PosixFileSystemImpl();
   return file_system;
+}
+
+Result<std::unique_ptr<BlockFile>> NewBufferedBlockFile(const std::string& path, uint64_t size,
+                                                        int (*sync)(int)) {
+  const int descriptor = Retry([&] { return ::open(path.c_str(), kNewFile, 0666); });
+  if (descriptor < 0) return FileError("create", path, errno);
+  return ReserveBlockFile(path, size, Fd(descriptor), sync);
 }
 
 Status FileError(std::string_view operation, std::string_view path, int error) {

@@ -66,7 +66,8 @@ class RandomAccessFile {
 };
 
 // A file of fixed size that is written and read in whole blocks, past the page cache where the file system
-// supports that. Not durable before FileSystem::SyncFile(). Threads: may be used concurrently, but
+// supports that. Elsewhere a write waits until the system has written the data, so that it reports an error, and the
+// cache keeps no copy. Not durable before FileSystem::SyncFile(). Threads: may be used concurrently, but
 // not for overlapping ranges of which one is written.
 class BlockFile {
  public:
@@ -89,8 +90,8 @@ class BlockFile {
   virtual const std::string& path() const = 0;
 };
 
-// A lock that is held until this object is destroyed, or until this process and all processes forked from it
-// while the lock was held have ended.
+// A lock that is held until this object is destroyed, or this process ends. Processes that are forked from it do not hold
+// the lock.
 class FileLock {
  public:
   FileLock() = default;
@@ -123,7 +124,7 @@ class FileSystem {
   virtual Status LinkFile(const std::string& /*from*/, const std::string& to) {
     return Status(StatusCode::kUnimplemented, "cannot link \"" + to + "\": no links here");
   }
-  // Makes the content of a file durable, whoever wrote it.
+  // Makes the content of a file durable, also what other objects wrote.
   virtual Status SyncFile(const std::string& path) {
     return Status(StatusCode::kUnimplemented, "cannot sync \"" + path + "\": not supported here");
   }
@@ -166,6 +167,11 @@ class FileSystem {
 
 // Accesses the real file system. Lives as long as the process.
 FileSystem* PosixFileSystem();
+
+// Creates a file as NewBlockFile() of PosixFileSystem() does where the file system has no direct I/O. `sync` is
+// fdatasync(), or what a test replaces it with.
+Result<std::unique_ptr<BlockFile>> NewBufferedBlockFile(const std::string& path, uint64_t size,
+                                                        int (*sync)(int));
 
 // Returns the Status for a system call that failed with `error` (an errno): `cannot <operation> "<path>":
 // <reason>`. For implementations.

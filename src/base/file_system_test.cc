@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "testing/status_matchers.h"
+#include "testing/wait.h"
 
 namespace reverb::internal {
 namespace {
@@ -293,6 +294,7 @@ class IdleChild {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
+  pid_t pid() const { return pid_; }
 
  private:
   const pid_t pid_;
@@ -305,6 +307,77 @@ TEST_F(PosixFileSystemTest, AForkedChildDoesNotKeepALockThatWasReleased) {
   EXPECT_THAT(fs_->LockFile(Path("lock"), 0s), StatusIs(StatusCode::kDeadlineExceeded));
   lock->reset();
   EXPECT_OK(fs_->LockFile(Path("lock"), 0s));
+}
+
+// A process that locks a file, forks an idle child and dies, as a server that is killed.
+TEST_F(PosixFileSystemTest, AForkedChildDoesNotKeepTheLockOfAProcessThatHasDied) {
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    const auto lock = fs_->LockFile(Path("lock"), 0s);
+    const pid_t child = lock.ok() ? ::fork() : -1;
+    if (child == 0) {
+      while (true) ::pause();
+    }
+    (void)!::write(pipe_ends[1], &child, sizeof(child));
+    ::_exit(0);
+  }
+  pid_t child = -1;
+  ASSERT_EQ(::read(pipe_ends[0], &child, sizeof(child)), static_cast<ssize_t>(sizeof(child)));
+  ::waitpid(holder, nullptr, 0);
+  ::close(pipe_ends[0]);
+  ::close(pipe_ends[1]);
+  ASSERT_GT(child, 0);
+  EXPECT_OK(fs_->LockFile(Path("lock"), 10s));  // once the child runs
+  ::kill(child, SIGKILL);
+}
+
+TEST_F(PosixFileSystemTest, AForkedChildHasNoDescriptorOfABlockFile) {
+  auto file = fs_->NewBlockFile(Path("blocks"), BlockFile::kBlockBytes);
+  ASSERT_OK(file);
+  const IdleChild child;
+  const std::string folder = "/proc/" + std::to_string(child.pid()) + "/fd";
+  const auto has_file = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      std::error_code ignored;
+      if (std::filesystem::read_symlink(entry, ignored) == Path("blocks")) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(test::WaitUntil([&] { return !has_file(); }));  // once the child runs
+  EXPECT_OK((*file)->Truncate(0)) << "the parent has it still";
+}
+
+// --- Block files through the page cache ---
+
+int syncs = 0;
+int sync_error = 0;
+int CountedSync(int fd) {
+  ++syncs;
+  errno = sync_error;
+  return sync_error == 0 ? ::fdatasync(fd) : -1;
+}
+
+// The page cache takes every write. That the disk cannot store it shows later.
+TEST_F(PosixFileSystemTest, AWriteThroughThePageCacheReportsAnErrorOfTheDisk) {
+  syncs = sync_error = 0;
+  const auto file = NewBufferedBlockFile(Path("blocks"), 2 * BlockFile::kBlockBytes, CountedSync);
+  ASSERT_OK(file);
+  EXPECT_EQ((*file)->descriptor(), -1) << "would be read past the cache";
+  const std::vector<uint8_t> ones(BlockFile::kBlockBytes, 1);
+  ASSERT_OK((*file)->Write(0, ones));
+  EXPECT_EQ(syncs, 1);
+  sync_error = ENOSPC;
+  EXPECT_THAT((*file)->Write(BlockFile::kBlockBytes, ones),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("cannot write back")));
+  // A later write of the same bytes is not taken for granted.
+  sync_error = 0;
+  ASSERT_OK((*file)->Write(BlockFile::kBlockBytes, ones));
+  EXPECT_EQ(syncs, 3);
+  std::vector<uint8_t> read(2 * BlockFile::kBlockBytes);
+  ASSERT_OK((*file)->Read(0, read));
+  EXPECT_THAT(read, testing::Each(1));
 }
 
 TEST_F(PosixFileSystemTest, ReportsFreeSpace) { EXPECT_THAT(fs_->GetFreeSpace(dir_), IsOkAndHolds(Gt(0u))); }
@@ -320,6 +393,8 @@ TEST(FileErrorTest, CodesReflectWhatAProgramCanDo) {
   EXPECT_EQ(code(EDQUOT), StatusCode::kFailedPrecondition);
   EXPECT_EQ(code(EFBIG), StatusCode::kFailedPrecondition);
   EXPECT_EQ(code(EIO), StatusCode::kDataLoss);
+  EXPECT_EQ(code(ENODATA), StatusCode::kDataLoss);  // of a medium error
+  EXPECT_EQ(code(ENOMEM), StatusCode::kUnavailable);
   EXPECT_EQ(code(EMFILE), StatusCode::kUnavailable);
   EXPECT_EQ(code(12345), StatusCode::kUnknown);
   EXPECT_EQ(FileError("open", "a/b", EACCES).ToString(),

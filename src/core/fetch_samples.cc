@@ -63,8 +63,9 @@ FetchedSamples Replace(ConcurrentTable* table, std::vector<Sample> samples, cons
       ++kept;
     } else if (status.code() == StatusCode::kDataLoss) {
       lost.push_back(sample.key);
-    } else if (result.status.ok()) {
-      result.status = status;
+    } else {
+      if (result.status.ok()) result.status = status;
+      result.unread.push_back(std::move(sample));
     }
   }
   samples.resize(kept);

@@ -17,7 +17,8 @@ namespace reverb::internal {
 struct FetchedSamples {
   std::vector<Sample> samples;  // in the same order, with readable trajectories
   int64_t lost = 0;             // the others: their data is lost, and they were deleted from the table
-  Status status;                // another error; then `samples` may lack some
+  Status status;                // another error, which may pass
+  std::vector<Sample> unread;   // those that could not be read because of it
 };
 
 // Replaces the tiered chunks of the samples by resident ones, which are read together from disk if necessary. Calls

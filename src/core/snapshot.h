@@ -7,6 +7,7 @@
 #ifndef REVERB_CORE_SNAPSHOT_H_
 #define REVERB_CORE_SNAPSHOT_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -149,6 +150,17 @@ class TableSnapshot {
   // Includes free slots: see is_free().
   const SlotRecord& slot(size_t i) const { return slots_[i]; }
   const PagedArray<SlotRecord>::Capture& slots() const { return slots_; }
+  // Pages are the unit in which the slots are copied and written.
+  static constexpr size_t kSlotsPerPage = PagedArray<SlotRecord>::kPerPage;
+  size_t num_pages() const { return slots_.num_pages(); }
+  // Calls visit(slot, record) for each item of a page.
+  template <typename Visit>
+  void ForEachItem(size_t page, Visit visit) const {
+    const size_t end = std::min((page + 1) * kSlotsPerPage, num_slots());
+    for (size_t i = page * kSlotsPerPage; i < end; ++i) {
+      if (!slots_[i].is_free()) visit(i, slots_[i]);
+    }
+  }
   // The caller has finished with the items of a page: frees those that the table has removed. Neither slot() nor item()
   // may be used for them any more.
   void ReleasePage(size_t page) const { parking_->ReleasePage(parking_id_, page); }

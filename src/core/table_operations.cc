@@ -105,7 +105,9 @@ WaitReason ConcurrentTable::MakeRoom(const Item& item, Round* round) {
     if (MayEvictFor(item, more, evicted)) {
       const int64_t before = state_->referenced_bytes();
       state_->EvictOne(&round->effects);
-      evicted += std::max<int64_t>(before - state_->referenced_bytes(), 1);
+      const int64_t bytes = std::max<int64_t>(before - state_->referenced_bytes(), 1);
+      evicted += bytes;
+      if (store.tier() != nullptr) store.tier()->NoteEvicted(bytes);
       continue;
     }
     if (registered) return WaitReason::kMemory;
@@ -125,7 +127,7 @@ bool ConcurrentTable::MayEvictFor(const Item& item, int64_t more, int64_t evicte
       tier != nullptr && store.HasRoomInBound(more) &&
       (tier->holds_memory() || store.budget().HasRoomToKeep(more))) {
     // The tier makes room, or just did. If it cannot, evicting frees memory, or space on the disk for the tier.
-    return tier->is_failing() && evicted <= 2 * more;
+    return tier->MayEvict() && evicted <= 2 * more;
   }
   if (!evicts) return true;
   const int64_t own = state_->referenced_bytes();

@@ -1,4 +1,4 @@
-// Tests stores with a disk tier: what is in memory and on disk, and what errors of the disk do.
+// Tests stores with a disk tier: what is in memory and on disk.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,18 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/random.h"
-#include "core/chunk_store.h"
-#include "core/fetch_samples.h"
-#include "core/table.h"
-#include "tensor/column.h"
-#include "testing/fake_file_system.h"
+#include "core/tiered_store_testing.h"
 #include "testing/status_matchers.h"
 #include "testing/wait.h"
 
@@ -30,92 +25,21 @@ using test::StatusIs;
 using test::WaitUntil;
 using testing::HasSubstr;
 
-constexpr uint32_t kPayload = 4000;
+// Counts what is allocated.
+class CountingSource final : public PayloadSource {
+ public:
+  uint8_t* Allocate(size_t bytes) override {
+    bytes_ += bytes;
+    return new uint8_t[bytes];
+  }
+  void Free(uint8_t* block, size_t bytes) override {
+    bytes_ -= bytes;
+    delete[] block;
+  }
+  size_t bytes() const { return bytes_; }
 
-std::vector<uint8_t> BytesOf(uint64_t key, uint32_t size = kPayload) {
-  std::vector<uint8_t> bytes(size);
-  Random random(key + 1);
-  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.Below(256));
-  return bytes;
-}
-
-class TieredStoreTest : public testing::Test {
- protected:
-  ChunkTier::Options TierOptions() {
-    return {.path = "/tier",
-            .memory_limit = 10 * kPayload,
-            .disk_limit = 1 << 20,
-            .min_payload_bytes = 1024,
-            .segment_bytes = 16384,
-            .write_bytes = 8192,
-            .retry_interval = 1ms};
-  }
-  void Open(const ChunkTier::Options& options, ChunkStore::Options store = {}) {
-    OpenIn(&fs_, options, store);
-  }
-  void OpenIn(FakeFileSystem* fs, const ChunkTier::Options& options, ChunkStore::Options store = {}) {
-    Result<ChunkTierPtr> tier = ChunkTier::Open(fs, options);
-    ASSERT_OK(tier.status());
-    store_ = std::make_shared<ChunkStore>(store, RealClock(), *std::move(tier));
-  }
-  std::shared_ptr<ConcurrentTable> MakeTable(TableOptions options = {}) {
-    options.name = options.name.empty() ? "t" : options.name;
-    if (options.max_size == TableOptions().max_size) options.max_size = 1'000'000;
-    return ConcurrentTable::Create(std::move(options), {.store = store_}).value();
-  }
-  static Result<ChunkRef> Encode(uint64_t key, uint32_t size, auto&& add) {
-    std::vector<uint8_t> payload;
-    ColumnEncoder encoder(DType::kUint8, {size}, CodecPolicy::kNone);
-    ChunkHeader header{.episode_id = key, .rows = 1};
-    header.columns.push_back(encoder.Encode(BytesOf(key, size), 1, &payload).value());
-    return add(header, payload);
-  }
-  ChunkRef MakeChunk(uint64_t key, uint32_t size = kPayload) {
-    return Encode(key, size,
-                  [&](const ChunkHeader& header, std::span<const uint8_t> payload) {
-                    return store_->Add(header, payload);
-                  })
-        .value();
-  }
-  Item MakeItem(uint64_t key, uint32_t size = kPayload) {
-    return {.key = key, .priority = 1, .trajectory = Trajectory::Single(MakeChunk(key, size), 0, 1).value()};
-  }
-  Status Insert(ConcurrentTable& table, uint64_t key, std::optional<Duration> timeout = 60s) {
-    return table.Insert(MakeItem(key), {.timeout = timeout});
-  }
-  // Returns whether the sample has the data of its key.
-  static testing::AssertionResult HasItsData(const Sample& sample) {
-    std::vector<uint8_t> read(sample.trajectory.slice(0, 0).chunk->payload_size());
-    if (const Status status = sample.trajectory.Read(0, read); !status.ok()) {
-      return testing::AssertionFailure() << status.ToString();
-    }
-    if (read != BytesOf(sample.key, static_cast<uint32_t>(read.size()))) {
-      return testing::AssertionFailure() << "wrong bytes of item " << sample.key;
-    }
-    return testing::AssertionSuccess();
-  }
-  FetchedSamples Draw(const std::shared_ptr<ConcurrentTable>& table, int64_t count) {
-    std::vector<Sample> samples;
-    EXPECT_OK(table->Sample(count, false, {.timeout = 60s}, &samples));
-    return FetchSamplesAndWait(store_->tier(), table, std::move(samples));
-  }
-  void ExpectAllReadable(const std::shared_ptr<ConcurrentTable>& table, int64_t size) {
-    uint64_t cursor = 0;
-    FetchedSamples all = FetchSamplesAndWait(store_->tier(), table, table->Peek(size + 1, &cursor));
-    ASSERT_OK(all.status);
-    EXPECT_EQ(std::ssize(all.samples), size);
-    for (const Sample& sample : all.samples) EXPECT_TRUE(HasItsData(sample));
-  }
-  size_t NumFiles() { return NumFiles(fs_); }
-  static size_t NumFiles(FakeFileSystem& fs) {
-    if (!fs.FileExists("/tier").value()) return 0;
-    std::vector<std::string> names = fs.ListDir("/tier").value();
-    std::erase(names, "LOCK");
-    return names.size();
-  }
-
-  FakeFileSystem fs_;
-  std::shared_ptr<ChunkStore> store_;
+ private:
+  std::atomic<size_t> bytes_{0};
 };
 
 TEST_F(TieredStoreTest, OldDataMovesToDiskAndIsReadBack) {
@@ -124,9 +48,9 @@ TEST_F(TieredStoreTest, OldDataMovesToDiskAndIsReadBack) {
   for (uint64_t key = 1; key <= 100; ++key) ASSERT_OK(Insert(*table, key));
   const ChunkTier::Stats stats = store_->tier()->stats();
   EXPECT_LE(stats.memory_bytes, TierOptions().memory_limit);
-  EXPECT_GE(stats.disk_bytes, 90 * int64_t{kPayload});
-  EXPECT_LT(store_->stats().live_bytes, 20 * int64_t{kPayload} + 100 * 300);
-  EXPECT_GT(store_->stats().stored_bytes, 100 * int64_t{kPayload});
+  EXPECT_GE(stats.disk_bytes, 90 * int64_t{kTieredPayload});
+  EXPECT_LT(store_->stats().live_bytes, 20 * int64_t{kTieredPayload} + 100 * 300);
+  EXPECT_GT(store_->stats().stored_bytes, 100 * int64_t{kTieredPayload});
   ExpectAllReadable(table, 100);
   EXPECT_EQ(store_->tier()->stats().lost_chunks, 0);
 }
@@ -161,7 +85,7 @@ TEST_F(TieredStoreTest, DataThatIsUsedAgainAndAgainStaysInMemory) {
     return read() == before;
   }));
   EXPECT_GT(twice, 0);
-  EXPECT_EQ(store_->tier()->stats().disk_bytes % kPayload, 0);
+  EXPECT_EQ(store_->tier()->stats().disk_bytes % kTieredPayload, 0);
 }
 
 TEST_F(TieredStoreTest, SamplesKeepTheirDataWhenItLeavesTheMemoryOrTheTable) {
@@ -176,11 +100,31 @@ TEST_F(TieredStoreTest, SamplesKeepTheirDataWhenItLeavesTheMemoryOrTheTable) {
   for (const Sample& sample : held.samples) EXPECT_TRUE(HasItsData(sample));
 }
 
+// Data is read in whole blocks, which would be several times what counts for it.
+TEST_F(TieredStoreTest, SmallPayloadsThatAreReadTakeLittleMoreMemoryThanTheyCount) {
+  static CountingSource source;  // outlives the chunks
+  Open(TierOptions(), {.payload_source = &source});
+  const auto table = MakeTable();
+  constexpr uint32_t kSizes[] = {1100, 5000, 20'000};
+  for (uint64_t key = 0; key < 60; ++key) {
+    ASSERT_OK(table->Insert(MakeItem(key, kSizes[key % 3]), {.timeout = 60s}));
+  }
+  for (uint64_t key = 0; key < 30; ++key) {
+    const auto before = static_cast<int64_t>(source.bytes());
+    const FetchedSamples one = FetchOne(table, key);
+    ASSERT_EQ(one.samples.size(), 1u);
+    EXPECT_TRUE(HasItsData(one.samples[0]));
+    EXPECT_LE(static_cast<int64_t>(source.bytes()) - before, kSizes[key % 3] / 4 * 5);
+  }
+  EXPECT_GT(store_->tier()->stats().read_bytes, 0);
+}
+
 TEST_F(TieredStoreTest, ItemsOfManyChunksAreReadable) {
   Open(TierOptions());
   const auto table = MakeTable();
   std::vector<ChunkRef> chunks;
-  for (uint64_t key = 1; key <= 40; ++key) chunks.push_back(MakeChunk(key, key % 4 == 0 ? 100 : kPayload));
+  for (uint64_t key = 1; key <= 40; ++key)
+    chunks.push_back(MakeChunk(key, key % 4 == 0 ? 100 : kTieredPayload));
   for (uint64_t key = 1; key + 3 <= 40; ++key) {
     std::vector<ColumnSpec> columns;
     for (uint64_t c = 0; c < 4; ++c) {
@@ -198,7 +142,7 @@ TEST_F(TieredStoreTest, ItemsOfManyChunksAreReadable) {
     for (uint32_t c = 0; c < 4; ++c) {
       const Chunk* const chunk = sample.trajectory.slice(c, 0).chunk;
       EXPECT_FALSE(chunk->is_tiered());
-      const std::vector<uint8_t> expected = BytesOf(sample.key + c, chunk->payload_size());
+      const std::vector<uint8_t> expected = TieredBytes(sample.key + c, chunk->payload_size());
       EXPECT_TRUE(std::ranges::equal(chunk->payload(), expected)) << sample.key << " " << c;
     }
   }
@@ -207,9 +151,10 @@ TEST_F(TieredStoreTest, ItemsOfManyChunksAreReadable) {
 TEST_F(TieredStoreTest, WritersInThisProcessShareOneTieredChunk) {
   Open(TierOptions());
   const auto table = MakeTable();
-  const ChunkRef mine = Encode(1, kPayload, [&](const ChunkHeader& header, std::span<const uint8_t> payload) {
-                          return Chunk::Copy(NextChunkId(), header, payload);
-                        }).value();
+  const ChunkRef mine =
+      Encode(1, kTieredPayload, [&](const ChunkHeader& header, std::span<const uint8_t> payload) {
+        return Chunk::Copy(NextChunkId(), header, payload);
+      }).value();
   const Trajectory a = store_->Enter(Trajectory::Single(mine, 0, 1).value()).value();
   const Trajectory b = store_->Enter(Trajectory::Single(mine, 0, 1).value()).value();
   EXPECT_TRUE(a.slice(0, 0).chunk->is_tiered());
@@ -224,9 +169,10 @@ TEST_F(TieredStoreTest, WritersInThisProcessShareOneTieredChunk) {
 
 TEST_F(TieredStoreTest, TieredChunkOfAWriterIsCreatedAgainAfterItsItemsAreGone) {
   Open(TierOptions());
-  const ChunkRef mine = Encode(1, kPayload, [&](const ChunkHeader& header, std::span<const uint8_t> payload) {
-                          return Chunk::Copy(NextChunkId(), header, payload);
-                        }).value();
+  const ChunkRef mine =
+      Encode(1, kTieredPayload, [&](const ChunkHeader& header, std::span<const uint8_t> payload) {
+        return Chunk::Copy(NextChunkId(), header, payload);
+      }).value();
   for (int round = 0; round < 3; ++round) {
     const auto table = MakeTable();
     Item item{
@@ -264,6 +210,80 @@ TEST_F(TieredStoreTest, CompactionKeepsTheFilesWithinTheLimit) {
   EXPECT_EQ(store_->tier()->stats().lost_chunks, 0);
 }
 
+// All data fits into memory and files, but not if what is in memory is also in the files.
+TEST_F(TieredStoreTest, CopiesOfDataInMemoryGiveWayWhenTheDiskIsFull) {
+  constexpr uint64_t kHot = 350, kAll = 1150;
+  ChunkTier::Options options = TierOptions();
+  options.memory_limit = 500 * ChunkBytes();
+  options.disk_limit = 1024 * 4096;
+  options.segment_bytes = 64 * 4096;
+  options.write_bytes = 8 * 4096;
+  Open(options);
+  const auto table = MakeTable();
+  uint64_t key = 1;
+  for (; key <= 900; ++key) ASSERT_OK(Insert(*table, key));
+  const auto use_hot_data = [&] {
+    const int64_t before = store_->tier()->stats().read_bytes;
+    for (uint64_t hot = 1; hot <= kHot; ++hot) EXPECT_EQ(FetchOne(table, hot).samples.size(), 1u);
+    return store_->tier()->stats().read_bytes == before;
+  };
+  ASSERT_TRUE(WaitUntil(use_hot_data));  // all of it is in memory
+  for (; key <= kAll; ++key) {
+    ASSERT_OK(Insert(*table, key, 20s)) << key;
+    if (key % 10 == 0) use_hot_data();
+  }
+  const ChunkTier::Stats stats = store_->tier()->stats();
+  EXPECT_EQ(stats.error, "");
+  EXPECT_LE(stats.file_bytes, options.disk_limit);
+  ExpectAllReadable(table, kAll);
+}
+
+// A new segment of the usual size would fit, but not one for this payload.
+TEST_F(TieredStoreTest, CompactionMakesRoomForALargePayload) {
+  ChunkTier::Options options = TierOptions();
+  options.disk_limit = 128 * 4096;
+  options.segment_bytes = 32768;
+  Open(options);
+  const auto table = MakeTable();
+  for (uint64_t key = 1; key <= 66; ++key) ASSERT_OK(Insert(*table, key));
+  // Few, so that compaction does not start by itself.
+  std::vector<uint64_t> deleted;
+  for (uint64_t key = 1; key <= 64; key += 4) deleted.push_back(key);
+  ASSERT_OK(table->Mutate({}, deleted));
+  constexpr uint32_t kLarge = 42 * 4096;
+  ASSERT_OK(table->Insert(MakeItem(1000, kLarge), {.timeout = 60s}));
+  // It has to leave the memory for these.
+  for (uint64_t key = 101; key <= 105; ++key) ASSERT_OK(Insert(*table, key, 10s));
+  ExpectAllReadable(table, 50 + 1 + 5);
+}
+
+TEST_F(TieredStoreTest, PayloadsThatMayNotFitOnTheDiskStayInMemory) {
+  ChunkTier::Options options = TierOptions();
+  options.disk_limit = 64 * 4096;
+  Open(options);
+  EXPECT_TRUE(MakeChunk(1, 32 * 4096)->is_tiered());
+  EXPECT_FALSE(MakeChunk(2, 33 * 4096)->is_tiered());
+}
+
+// Compaction takes several writes for a segment. New data must not fill the segment that is kept for it meanwhile.
+TEST_F(TieredStoreTest, CompactionEndsBeforeNewDataTakesItsRoom) {
+  ChunkTier::Options options = TierOptions();
+  options.memory_limit = 100 * int64_t{kTieredPayload};  // the tier moves more than a segment at a time
+  options.segment_bytes = 65536;
+  options.write_bytes = 8192;
+  options.disk_limit = 16 * 65536;
+  options.retry_interval = 1h;
+  Open(options);
+  // Items leave in random order, so that no file is empty soon.
+  TableOptions table_options;
+  table_options.max_size = 230;
+  table_options.remover = SelectorOptions::Uniform(1);
+  const auto table = MakeTable(table_options);
+  for (uint64_t key = 1; key <= 3000; ++key) ASSERT_OK(Insert(*table, key, 20s)) << key;
+  EXPECT_LE(store_->tier()->stats().file_bytes, options.disk_limit);
+  ExpectAllReadable(table, 230);
+}
+
 TEST_F(TieredStoreTest, InsertsWaitWhenMemoryAndDiskAreFull) {
   ChunkTier::Options options = TierOptions();
   options.disk_limit = 64 * 4096;
@@ -280,124 +300,6 @@ TEST_F(TieredStoreTest, InsertsWaitWhenMemoryAndDiskAreFull) {
   ASSERT_OK(table->Mutate({}, deleted));
   EXPECT_OK(Insert(*table, 5000));
   ExpectAllReadable(table, table->size());
-}
-
-TEST_F(TieredStoreTest, FullDiskMakesInsertsWaitAndShowsWhy) {
-  Open(TierOptions());
-  fs_.set_capacity(40'000);
-  const auto table = MakeTable();
-  Status status;
-  for (uint64_t key = 1; key <= 100 && status.ok(); ++key) status = Insert(*table, key, 200ms);
-  EXPECT_THAT(status, StatusIs(StatusCode::kDeadlineExceeded, Detail::kMemoryFull));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("No space left on device"));
-  EXPECT_THAT(store_->tier()->stats().error, HasSubstr("No space left on device"));
-  fs_.set_capacity(1 << 20);
-  EXPECT_OK(Insert(*table, 1000));
-  EXPECT_TRUE(WaitUntil([&] { return store_->tier()->stats().error.empty(); }));
-  ExpectAllReadable(table, table->size());
-}
-
-TEST_F(TieredStoreTest, FullDiskEvictsIfSoConfigured) {
-  Open(TierOptions(), {.policy = MemoryPolicy::kEvict});
-  fs_.set_capacity(40'000);
-  const auto table = MakeTable();
-  for (uint64_t key = 1; key <= 100; ++key) ASSERT_OK(Insert(*table, key)) << key;
-  EXPECT_GT(table->Info().evictions, 0);
-  EXPECT_GT(table->size(), 5);
-  ExpectAllReadable(table, table->size());
-}
-
-TEST_F(TieredStoreTest, DamagedDataCostsOnlyTheItemsThatUsedIt) {
-  Open(TierOptions());
-  const auto table = MakeTable();
-  for (uint64_t key = 1; key <= 50; ++key) ASSERT_OK(Insert(*table, key));
-  // Flips a byte of the first payload in the first file.
-  std::vector<std::string> names = fs_.ListDir("/tier").value();
-  const std::string path = "/tier/" + names.front();
-  std::string bytes = fs_.ReadAll(path).value();
-  bytes[500] ^= 1;
-  ASSERT_OK(fs_.WriteAll(path, bytes));
-  uint64_t cursor = 0;
-  const FetchedSamples all = FetchSamplesAndWait(store_->tier(), table, table->Peek(100, &cursor));
-  ASSERT_OK(all.status);
-  EXPECT_EQ(all.lost, 1);
-  EXPECT_EQ(all.samples.size(), 49u);
-  EXPECT_EQ(table->size(), 49);
-  EXPECT_EQ(store_->tier()->stats().lost_chunks, 1);
-  ExpectAllReadable(table, 49);
-}
-
-// Every operation of the file system fails once, one run for each.
-TEST_F(TieredStoreTest, SurvivesAFailureOfAnyOperation) {
-  for (const auto kind : {FakeFileSystem::Kind::kWrite, FakeFileSystem::Kind::kRead}) {
-    for (int64_t after = 0; after < 40; ++after) {
-      FakeFileSystem fs;
-      Result<ChunkTierPtr> tier = ChunkTier::Open(&fs, TierOptions());
-      ASSERT_OK(tier.status());
-      store_ = std::make_shared<ChunkStore>(ChunkStore::Options{}, RealClock(), *std::move(tier));
-      fs.Inject({.kind = kind, .after = after});
-      const auto table = MakeTable();
-      for (uint64_t key = 1; key <= 40; ++key) ASSERT_OK(Insert(*table, key));
-      int64_t lost = 0;
-      for (int i = 0; i < 3; ++i) {
-        uint64_t cursor = 0;
-        const FetchedSamples all = FetchSamplesAndWait(store_->tier(), table, table->Peek(100, &cursor));
-        ASSERT_OK(all.status);
-        lost += all.lost;
-        for (const Sample& sample : all.samples) EXPECT_TRUE(HasItsData(sample));
-      }
-      EXPECT_EQ(table->size(), 40 - lost);
-      EXPECT_LE(lost, kind == FakeFileSystem::Kind::kRead ? 1 : 0) << after;
-      store_.reset();
-    }
-  }
-}
-
-// The disk is bad all the time: of its operations, every n-th fails.
-TEST_F(TieredStoreTest, SurvivesADiskOfWhichEveryNthOperationFails) {
-  for (const auto kind : {FakeFileSystem::Kind::kWrite, FakeFileSystem::Kind::kRead}) {
-    for (const int64_t every : {2, 3, 7}) {
-      FakeFileSystem fs;
-      Result<ChunkTierPtr> tier = ChunkTier::Open(&fs, TierOptions());
-      ASSERT_OK(tier.status());
-      store_ = std::make_shared<ChunkStore>(ChunkStore::Options{}, RealClock(), *std::move(tier));
-      fs.Inject({.kind = kind, .every = every});
-      const auto table = MakeTable();
-      for (uint64_t key = 1; key <= 40; ++key) ASSERT_OK(Insert(*table, key)) << every;
-      uint64_t cursor = 0;
-      const FetchedSamples all = FetchSamplesAndWait(store_->tier(), table, table->Peek(100, &cursor));
-      ASSERT_OK(all.status);
-      for (const Sample& sample : all.samples) EXPECT_TRUE(HasItsData(sample));
-      EXPECT_EQ(table->size(), 40 - all.lost);
-      EXPECT_EQ(all.lost > 0, kind == FakeFileSystem::Kind::kRead) << every;
-      EXPECT_EQ(store_->tier()->stats().lost_chunks, all.lost);
-      store_.reset();
-    }
-  }
-}
-
-// A power loss leaves some of the files, in any state: the tier is a cache, which starts empty.
-TEST_F(TieredStoreTest, StartsEmptyAfterAPowerLoss) {
-  Open(TierOptions());
-  auto table = MakeTable();
-  for (uint64_t key = 1; key <= 60; ++key) ASSERT_OK(Insert(*table, key));
-  std::vector<std::unique_ptr<FakeFileSystem>> crashed;
-  for (uint64_t seed = 0; seed < 10; ++seed) crashed.push_back(fs_.AfterCrash(seed));
-  table.reset();
-  store_.reset();
-  size_t num_left = 0;
-  for (const std::unique_ptr<FakeFileSystem>& fs : crashed) {
-    num_left += NumFiles(*fs);
-    OpenIn(fs.get(), TierOptions());
-    EXPECT_EQ(NumFiles(*fs), 0u);
-    EXPECT_EQ(store_->tier()->stats().file_bytes, 0);
-    auto next = MakeTable();
-    for (uint64_t key = 1; key <= 60; ++key) ASSERT_OK(Insert(*next, key));
-    ExpectAllReadable(next, 60);
-    next.reset();
-    store_.reset();
-  }
-  EXPECT_GT(num_left, 0u) << "a power loss leaves files";
 }
 
 TEST_F(TieredStoreTest, ATierThatIsShutDownReleasesItsFolder) {
@@ -438,17 +340,17 @@ TEST_F(TieredStoreTest, BudgetCountsWhatIsInMemory) {
   Open(TierOptions(), {.memory_limit = int64_t{16} << 20});
   const auto table = MakeTable();
   for (uint64_t key = 1; key <= 100; ++key) ASSERT_OK(Insert(*table, key));
-  ASSERT_TRUE(WaitUntil([&] { return store_->tier()->stats().disk_bytes >= 90 * int64_t{kPayload}; }));
+  ASSERT_TRUE(WaitUntil([&] { return store_->tier()->stats().disk_bytes >= 90 * int64_t{kTieredPayload}; }));
   const MemoryBudget::Usage usage = store_->budget().usage();
   const int64_t headers = 100 * 300;
   EXPECT_LE(usage.stored, TierOptions().memory_limit + headers);
   EXPECT_GE(usage.stored, store_->tier()->stats().memory_bytes);
-  EXPECT_LE(usage.total(), usage.kept() + 3 * int64_t{kPayload});
-  EXPECT_GE(store_->stats().stored_bytes, 100 * int64_t{kPayload});
+  EXPECT_LE(usage.total(), usage.kept() + 3 * int64_t{kTieredPayload});
+  EXPECT_GE(store_->stats().stored_bytes, 100 * int64_t{kTieredPayload});
   // Samples in flight count as long as they exist.
   FetchedSamples held = Draw(table, 64);
   const int64_t in_transit = store_->budget().usage().transit();
-  EXPECT_GT(in_transit, 10 * int64_t{kPayload});
+  EXPECT_GT(in_transit, 10 * int64_t{kTieredPayload});
   held = {};
   table->Reset();
   EXPECT_TRUE(WaitUntil([&] {
@@ -510,18 +412,6 @@ TEST_F(TieredStoreTest, RemovedItemsOfASnapshotMoveToDisk) {
   EXPECT_EQ(store_->budget().usage().parked, 0);
 }
 
-TEST_F(TieredStoreTest, OpenReportsAnErrorOfEachOperation) {
-  int64_t failures = 0;
-  for (int64_t after = 0; after < 5; ++after) {
-    FakeFileSystem fs;
-    ASSERT_OK(fs.CreateDir("/tier", FileSystem::Parents::kCreateMissing));
-    ASSERT_OK(fs.WriteAll("/tier/0000000000000001.payloads", "old"));
-    fs.Inject({.kind = FakeFileSystem::Kind::kAny, .after = after});
-    failures += !ChunkTier::Open(&fs, TierOptions()).ok();
-  }
-  EXPECT_EQ(failures, 4);  // the folder, the lock, the list, the old file
-}
-
 TEST_F(TieredStoreTest, OptionsAreChecked) {
   const auto error_of = [&](auto change) {
     ChunkTier::Options options = TierOptions();
@@ -540,10 +430,10 @@ TEST_F(TieredStoreTest, RowsStayInMemory) {
   chunk->AddItemRef();
   const auto table = MakeTable();
   for (uint64_t key = 2; key <= 60; ++key) ASSERT_OK(Insert(*table, key));
-  EXPECT_TRUE(std::ranges::equal(chunk->payload(), BytesOf(1)));
+  EXPECT_TRUE(std::ranges::equal(chunk->payload(), TieredBytes(1)));
   const int64_t before = store_->budget().usage().stored;
   EXPECT_TRUE(chunk->DropItemRef());
-  EXPECT_GE(before - store_->budget().usage().stored, int64_t{kPayload});
+  EXPECT_GE(before - store_->budget().usage().stored, int64_t{kTieredPayload});
 }
 
 TEST_F(TieredStoreTest, PinReadsDataThatHasLeftTheMemory) {
@@ -555,7 +445,7 @@ TEST_F(TieredStoreTest, PinReadsDataThatHasLeftTheMemory) {
   for (uint64_t key = 1; key <= 60; ++key) {
     Chunk* const chunk = chunks[key - 1].get();
     ASSERT_OK(chunk->tiered().tier->Pin(chunk));
-    EXPECT_TRUE(std::ranges::equal(chunk->payload(), BytesOf(key)));
+    EXPECT_TRUE(std::ranges::equal(chunk->payload(), TieredBytes(key)));
   }
 }
 

@@ -49,15 +49,6 @@ OnDemandSource* WriterSource() {
   return &source;
 }
 
-Result<ChunkTierPtr> OpenStorage(ChunkTier::Options options, PayloadSource* source, FileSystem* fs) {
-  if (options.disk_limit == 0 && !options.path.empty()) {
-    REVERB_RETURN_IF_ERROR(fs->CreateDir(options.path, FileSystem::Parents::kCreateMissing));
-    REVERB_ASSIGN_OR_RETURN(const uint64_t free, fs->GetFreeSpace(options.path));
-    options.disk_limit = static_cast<int64_t>(free / 10 * 8);
-  }
-  return ChunkTier::Open(fs, options, source);
-}
-
 }  // namespace
 
 std::string DefaultServerName() { return "reverb " REVERB_VERSION; }
@@ -68,8 +59,8 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
   if (options.local) options.store.payload_source = ProcessSharedMemory();
   ChunkTierPtr tier;
   if (options.storage) {
-    REVERB_ASSIGN_OR_RETURN(
-        tier, OpenStorage(*std::move(options.storage), options.store.payload_source, options.fs));
+    REVERB_ASSIGN_OR_RETURN(tier,
+                            ChunkTier::Open(options.fs, *options.storage, options.store.payload_source));
   }
   server->store_ = std::make_shared<ChunkStore>(options.store, options.clock, std::move(tier));
   const ConcurrentTable::Environment environment{.store = server->store_, .clock = options.clock};

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "core/fetch_samples.h"
 #include "tensor/prefetch.h"
 
@@ -158,6 +159,15 @@ bool SampleStreamSession::ReadNext(SamplePeer* peer) {
 }
 
 bool SampleStreamSession::DrawNext() {
+  if (!unread_.empty()) [[unlikely]] {
+    if (drawing_ || end_.has_value() || !MayFetch()) return false;
+    drawing_ = true;
+    const std::shared_ptr<ConcurrentTable> table = table_;
+    mu_.Unlock();
+    FetchNextPart(table);
+    mu_.Lock();
+    return true;
+  }
   const int64_t count = NextDraw();
   if (count == 0) return false;
   drawing_ = true;
@@ -228,8 +238,7 @@ int64_t SampleStreamSession::NextDraw() const {
   const bool is_whole = rules.all_or_nothing || requests_.front().lease > Duration(0) ||
                         (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1);
   if (service_->store().tier() != nullptr) [[unlikely]] {
-    if (HasEnough() || (!shares_memory_ && unclaimed_bytes_ >= service_->WindowBytes(window_bytes_)))
-      return 0;
+    if (!MayFetch()) return 0;
     if (is_whole) return to_draw_;
     int64_t fit = 4 * kFirstDraw;
     if (bytes_per_sample_ > 0)
@@ -245,6 +254,10 @@ int64_t SampleStreamSession::NextDraw() const {
   int64_t fit = kFirstDraw;
   if (bytes_per_sample_ > 0) fit = static_cast<int64_t>(static_cast<double>(kReplyBytes) / bytes_per_sample_);
   return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kReplySamples));
+}
+
+bool SampleStreamSession::MayFetch() const {
+  return !HasEnough() && (shares_memory_ || unclaimed_bytes_ < service_->WindowBytes(window_bytes_));
 }
 
 bool SampleStreamSession::HasEnough() const { return !drawn_.empty() || end_.has_value(); }
@@ -307,19 +320,55 @@ void SampleStreamSession::OnDrawn(const std::shared_ptr<ConcurrentTable>& table,
 
 bool SampleStreamSession::FetchDrawn(const std::shared_ptr<ConcurrentTable>& table, std::vector<Sample> items,
                                      Status status) {
-  ChunkTier* const tier = service_->store().tier();
-  if (tier == nullptr || items.empty()) [[likely]] {
+  if (service_->store().tier() == nullptr || items.empty()) [[likely]] {
     TakeDrawn(*table, std::move(items), std::move(status));
     return true;
   }
+  bool has_client = false;
   {
     MutexLock lock(&mu_);
     operation_.reset();  // does not wait for the table any more
+    has_client = peer_ != nullptr;
+    if (has_client) {
+      unread_.assign(std::make_move_iterator(items.begin()), std::make_move_iterator(items.end()));
+      unread_status_ = std::move(status);
+    }
+  }
+  if (has_client) return FetchNextPart(table);
+  // Not TakeDrawn(), which reads the data.
+  DropUndelivered(table.get(), items);
+  MutexLock lock(&mu_);
+  drawing_ = false;
+  return true;
+}
+
+void SampleStreamSession::DropUndelivered(ConcurrentTable* table, std::span<const Sample> samples) const {
+  const std::vector<LeaseGrant> leases = GrantsOf(samples);
+  if (leases.empty()) return CountUndelivered(table, samples.size());
+  table->Release(leases);
+}
+
+bool SampleStreamSession::FetchNextPart(const std::shared_ptr<ConcurrentTable>& table) {
+  std::vector<Sample> part;
+  Status status;
+  {
+    MutexLock lock(&mu_);
+    uint64_t bytes = 0;
+    absl::flat_hash_set<const Chunk*> chunks;
+    while (!unread_.empty() && bytes < kTieredDrawBytes) {
+      unread_.front().trajectory.ForEachChunk([&](const Chunk* chunk) {
+        if (chunks.insert(chunk).second) bytes += chunk->payload_size();
+      });
+      part.push_back(std::move(unread_.front()));
+      unread_.pop_front();
+    }
+    if (unread_.empty()) status = std::move(unread_status_);
   }
   // Set by the first of two: the samples are taken, and FetchSamples() has returned. The second one proceeds.
   const auto is_first_done = std::make_shared<std::atomic<bool>>(false);
-  FetchSamples(tier, table, std::move(items),
+  FetchSamples(service_->store().tier(), table, std::move(part),
                [self = shared_from_this(), table, status, is_first_done](FetchedSamples fetched) {
+                 if (!fetched.unread.empty()) self->DropUndelivered(table.get(), fetched.unread);
                  // Those whose data is lost are drawn again, unless the request has ended.
                  self->TakeDrawn(*table, std::move(fetched.samples),
                                  fetched.status.ok() ? status : std::move(fetched.status));
@@ -330,7 +379,7 @@ bool SampleStreamSession::FetchDrawn(const std::shared_ptr<ConcurrentTable>& tab
 
 void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status) {
   uint64_t bytes = 0;
-  std::vector<LeaseGrant> undelivered;
+  std::vector<Sample> unread;
   std::vector<SampleSize> sizes;
   if (!shares_memory_) {
     sizes.reserve(items.size());
@@ -344,9 +393,7 @@ void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> 
       }
       sizes.push_back(EstimateBytes(items[i].trajectory));
       if (Status fits = CheckDrawn(table, items[i], sizes.back()); !fits.ok()) [[unlikely]] {
-        undelivered = GrantsOf(std::span(items).subspan(i));
-        if (undelivered.empty()) CountUndelivered(&table, items.size() - i);
-        table.Release(undelivered);
+        DropUndelivered(&table, std::span(items).subspan(i));
         status = std::move(fits);
         items.resize(i);
         break;
@@ -362,10 +409,8 @@ void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> 
   operation_.reset();
   to_draw_ -= static_cast<int64_t>(items.size());
   if (peer_ == nullptr) {
-    undelivered = GrantsOf(items);
-    if (undelivered.empty()) CountUndelivered(table_.get(), items.size());
     mu_.Unlock();
-    table.Release(undelivered);
+    DropUndelivered(&table, items);
     return;
   }
   if (!items.empty()) bytes_per_sample_ = static_cast<double>(bytes) / static_cast<double>(items.size());
@@ -377,10 +422,19 @@ void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> 
   num_sent_ = 0;
   if (!status.ok()) {
     end_ = std::move(status);
+    unread = TakeUnread();
   } else if (to_draw_ == 0) {
     end_ = Status::Ok();
   }
   mu_.Unlock();
+  if (!unread.empty()) DropUndelivered(&table, unread);
+}
+
+std::vector<Sample> SampleStreamSession::TakeUnread() {
+  std::vector<Sample> unread(std::make_move_iterator(unread_.begin()),
+                             std::make_move_iterator(unread_.end()));
+  unread_.clear();
+  return unread;
 }
 
 void SampleStreamSession::CountUndelivered(const ConcurrentTable* table, size_t samples) const {
@@ -503,7 +557,7 @@ void SampleStreamSession::OnGone() {
   std::shared_ptr<SamplePeer> peer;
   std::shared_ptr<ConcurrentTable> table;
   ConcurrentTable::Handle operation;
-  std::vector<LeaseGrant> undelivered;
+  std::vector<Sample> undelivered;
   bool has_closed = false;
   {
     MutexLock lock(&mu_);
@@ -511,16 +565,17 @@ void SampleStreamSession::OnGone() {
     peer_ = nullptr;
     operation = operation_;
     table = table_;
-    const std::span<const Sample> unsent = std::span(drawn_).subspan(num_sent_);
-    undelivered = GrantsOf(unsent);
-    if (undelivered.empty()) CountUndelivered(table_.get(), unsent.size());
+    undelivered = TakeUnread();
+    undelivered.insert(undelivered.end(),
+                       std::make_move_iterator(drawn_.begin() + static_cast<ptrdiff_t>(num_sent_)),
+                       std::make_move_iterator(drawn_.end()));
     drawn_.clear();
     num_sent_ = 0;
     reply_charge_.Set(0);
     has_closed = done_ || has_ended_;
   }
   if (operation) table->Cancel(operation);
-  if (!undelivered.empty()) table->Release(undelivered);
+  if (!undelivered.empty()) DropUndelivered(table.get(), undelivered);
   // Clients close most streams by cancelling them, which looks the same here.
   if (!has_closed && !address_.empty()) {
     LogFields fields = {{"event", kEventDisconnect}};

@@ -62,7 +62,8 @@ class SampleStreamSession final : public SampleSession,
   // Bounds a draw for a client of this process, which takes samples by reference.
   static constexpr int64_t kMaxDraw = 1 << 14;
   static constexpr int64_t kMaxWholeBatch = 1 << 20;
-  // With a disk tier, whose reads are faster together: the target size and the maximum number of samples of a draw.
+  // With a disk tier, whose reads are faster together: the target size and the maximum number of samples of a draw. What
+  // is drawn is read in parts of that size, since the size of samples is known only after they were drawn.
   static constexpr uint64_t kTieredDrawBytes = 16 << 20;
   static constexpr int64_t kMaxTieredDraw = 1 << 12;
 
@@ -94,7 +95,15 @@ class SampleStreamSession final : public SampleSession,
   // a thread of the disk tier does it and proceeds.
   bool FetchDrawn(const std::shared_ptr<ConcurrentTable>& table, std::vector<Sample> items, Status status)
       EXCLUDES(mu_);
+  // Does so for the next part of unread_.
+  bool FetchNextPart(const std::shared_ptr<ConcurrentTable>& table) EXCLUDES(mu_);
+  // Returns whether the window of the client and the drawn samples leave room for more data from the disk tier.
+  bool MayFetch() const REQUIRES(mu_);
   void TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
+  // Releases the leases of drawn samples that cannot be sent, or counts the samples.
+  void DropUndelivered(ConcurrentTable* table, std::span<const Sample> samples) const;
+  // Empties unread_. The caller drops what it contained, without the lock.
+  std::vector<Sample> TakeUnread() REQUIRES(mu_);
   ClientIdentity Client() const {
     return {.name = client_name_, .address = address_, .session = std::to_string(stream_id_)};
   }
@@ -132,7 +141,10 @@ class SampleStreamSession final : public SampleSession,
   // The last draw; empty once all of it was sent. drawn_sizes_ is not used if the client shares the memory.
   std::vector<Sample> drawn_ GUARDED_BY(mu_);
   std::vector<SampleSize> drawn_sizes_ GUARDED_BY(mu_);
-  size_t num_sent_ GUARDED_BY(mu_) = 0;          // of the last draw
+  size_t num_sent_ GUARDED_BY(mu_) = 0;  // of the last draw
+  // With a disk tier: drawn samples whose data has not been read, and the status of their draw.
+  std::deque<Sample> unread_ GUARDED_BY(mu_);
+  Status unread_status_ GUARDED_BY(mu_);
   double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
   bool drawing_ GUARDED_BY(mu_) = false;
   uint64_t draw_sequence_ GUARDED_BY(mu_) = 0;

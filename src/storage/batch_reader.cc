@@ -118,7 +118,7 @@ void BatchReader::RunRing() {
     is_ring_broken_ = true;
     for (Read& read : in_flight) {
       if (!read.sink) continue;
-      AddTask({.read = read, .is_read = true, .status = Status::DataLoss("io_uring has failed")});
+      AddTask({.read = read, .is_read = true, .status = Status::Unavailable("io_uring has failed")});
       new Read(std::move(read));
     }
     for (Read& read : waiting_) AddTask({.read = std::move(read)});

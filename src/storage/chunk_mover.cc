@@ -2,6 +2,7 @@
 // live payloads, and compacts others.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,29 +25,30 @@ class ForwardBlocks {
   // `end`: of the last part, rounded up to a block.
   ForwardBlocks(const BlockFile* file, uint64_t end) : file_(file), end_(end) {}
 
-  // Returns false if the bytes cannot be read.
-  bool Read(uint64_t offset, uint32_t size, uint8_t* out) {
+  Status Read(uint64_t offset, uint32_t size, uint8_t* out) {
     if (offset < begin_ || offset + size > begin_ + window_bytes_) {
       const uint64_t begin = offset / kWriteBlock * kWriteBlock;
       const uint64_t needed = RoundUpToBlock(offset + size) - begin;
       // If a part of the window cannot be read, others may be.
-      if (!Fill(begin, std::max(needed, std::min(kWindowBytes, end_ - begin))) && !Fill(begin, needed))
-        return false;
+      if (!Fill(begin, std::max(needed, std::min(kWindowBytes, end_ - begin))).ok()) {
+        REVERB_RETURN_IF_ERROR(Fill(begin, needed));
+      }
     }
     std::memcpy(out, window_->data() + (offset - begin_), size);
-    return true;
+    return Status::Ok();
   }
 
  private:
   static constexpr uint64_t kWindowBytes = uint64_t{4} << 20;
 
-  bool Fill(uint64_t begin, uint64_t bytes) {
+  Status Fill(uint64_t begin, uint64_t bytes) {
     window_bytes_ = 0;
     window_ = std::make_unique<BlockBuffer>(bytes);
-    if (window_->data() == nullptr || !file_->Read(begin, window_->span()).ok()) return false;
+    if (window_->data() == nullptr) return Status::ResourceExhausted("storage: no memory for a read");
+    REVERB_RETURN_IF_ERROR(file_->Read(begin, window_->span()));
     begin_ = begin;
     window_bytes_ = bytes;
-    return true;
+    return Status::Ok();
   }
 
   const BlockFile* const file_;
@@ -63,7 +65,6 @@ struct ChunkTier::Victim {
   ChunkRef chunk;
   ChunkRef resident = {};
   uint64_t old_offset = 0;
-  uint32_t old_ordinal = 0;
   uint32_t head_bytes = 0;  // of its record, before the payload
   uint64_t offset = 0;      // where it is now
   uint32_t ordinal = 0;
@@ -84,7 +85,8 @@ int64_t ChunkTier::TargetBytes() const {
 
 bool ChunkTier::MustMove() const {
   const int64_t resident = resident_bytes_.load(std::memory_order_relaxed);
-  return resident > (is_moving_ || wanted_bytes_ > 0 ? TargetBytes() : MemoryLimit() - margin_ / 2);
+  return resident > (is_moving_ || wanted_bytes_ > 0 ? TargetBytes()
+                                                     : std::max<int64_t>(MemoryLimit() - margin_ / 2, 0));
 }
 
 void ChunkTier::OnRoom() {
@@ -94,29 +96,62 @@ void ChunkTier::OnRoom() {
 void ChunkTier::RunMover() {
   mu_.Lock();
   while (!is_closed_) {
-    if (segments_->has_dead()) {
+    if (segments_->has_dead() && MayRemove()) {
       RemoveDead();
       continue;
     }
-    if (MustMove()) {
-      is_moving_ = true;
-      if (MoveSome()) continue;
-      // Waits for the disk, or until items are deleted.
-      if (!is_closed_) mover_wanted_.WaitFor(&mu_, options_.retry_interval);
-      continue;
+    is_moving_ = MustMove();
+    if (!is_moving_) {
+      wanted_bytes_ = 0;
+      evictable_bytes_.store(0, std::memory_order_relaxed);  // of an error when there was more to move
     }
-    is_moving_ = false;
-    wanted_bytes_ = 0;
-    if (CompactSome(/*is_urgent=*/false)) continue;
-    if (!MustMove() && !segments_->has_dead() && !is_closed_) mover_wanted_.Wait(&mu_);
+    if (MayWrite() && (is_moving_ ? MoveSome() : CompactSome(/*is_urgent=*/false) == Compaction::kGained))
+      continue;
+    AwaitWork();
   }
   mu_.Unlock();
 }
 
+void ChunkTier::AwaitWork() {
+  if (is_closed_ || (segments_->has_dead() && MayRemove())) return;
+  const bool must_move = MustMove();
+  if (must_move != is_moving_ && MayWrite()) return;  // changed while the lock was released
+  const auto now = std::chrono::steady_clock::now();
+  std::chrono::nanoseconds wait = std::chrono::nanoseconds::max();
+  if (must_move) wait = options_.retry_interval;
+  if (!MayWrite()) wait = std::min<std::chrono::nanoseconds>(wait, write_again_ - now);
+  if (segments_->has_dead()) wait = std::min<std::chrono::nanoseconds>(wait, remove_again_ - now);
+  if (wait == std::chrono::nanoseconds::max()) {
+    mover_wanted_.Wait(&mu_);
+  } else if (wait > wait.zero()) {
+    mover_wanted_.WaitFor(&mu_, wait);
+  }
+}
+
+bool ChunkTier::MayWrite() const {
+  if (!is_failing()) return true;
+  // A write may fit again, or compaction gain something.
+  if (is_disk_full() && freed_bytes_ >= options_.write_bytes) return true;
+  return std::chrono::steady_clock::now() >= write_again_;
+}
+
+bool ChunkTier::MayRemove() const { return std::chrono::steady_clock::now() >= remove_again_; }
+
 void ChunkTier::RemoveDead() {
   std::vector<std::shared_ptr<DiskSegment>> dead = segments_->TakeDead();
   mu_.Unlock();
-  for (const auto& segment : dead) files_->RemoveFile(*segment);
+  std::vector<bool> is_removed;
+  for (const auto& segment : dead) is_removed.push_back(files_->RemoveFile(*segment));
+  mu_.Lock();
+  for (size_t i = 0; i < dead.size(); ++i) {
+    if (is_removed[i]) {
+      freed_bytes_ += dead[i]->file_bytes;
+    } else {
+      remove_again_ = std::chrono::steady_clock::now() + options_.retry_interval;
+    }
+    segments_->NoteRemoved(dead[i], is_removed[i]);
+  }
+  mu_.Unlock();
   dead.clear();  // closes the files, unless they are being read
   mu_.Lock();
 }
@@ -141,7 +176,7 @@ std::vector<ChunkTier::Victim> ChunkTier::ChooseVictims(std::vector<ChunkRef>* r
     left -= chunk->bytes();
     if (state.segment != nullptr) {
       released->push_back(ChunkRef::Adopt(chunk));
-      released->push_back(ChunkRef::Adopt(std::exchange(state.resident, nullptr)));
+      released->push_back(TakeResident(chunk));
       ChangeResident(-chunk->bytes());
       dropped_bytes_ += chunk->bytes();
       continue;
@@ -154,6 +189,12 @@ std::vector<ChunkTier::Victim> ChunkTier::ChooseVictims(std::vector<ChunkRef>* r
 }
 
 bool ChunkTier::MoveSome() {
+  // At the limit, a compaction that has begun goes first. New data would fill the segment that is kept for it, and then
+  // neither could go on.
+  if (victim_ != nullptr && !segments_->HasRoomFor(0, /*is_compaction=*/false) &&
+      CompactSome(/*is_urgent=*/true) == Compaction::kGained) {
+    return true;
+  }
   std::vector<ChunkRef> released;
   std::vector<Victim> victims = ChooseVictims(&released);
   if (victims.empty()) {
@@ -173,37 +214,38 @@ bool ChunkTier::MoveSome() {
   for (Victim& victim : victims) {
     TieredState& state = victim.chunk->tiered();
     state.is_moving = false;
-    ChangeResident(-victim.chunk->bytes());
-    if (!status.ok()) {
-      UpdateListed(victim.chunk.get(), /*at_front=*/true);
+    if (!status.ok() && MayLeave(victim.chunk.get())) {
+      PushFront(victim.chunk.get());  // counts as before: the memory must not seem to be free for a moment
       continue;
     }
-    state.segment = current_.get();
-    state.offset = victim.offset;
-    state.ordinal = victim.ordinal;
-    segments_->Add(current_.get(), victim.ordinal, victim.chunk.get());
+    ChangeResident(-victim.chunk->bytes());
+    if (!status.ok()) continue;
+    released.push_back(TakeResident(victim.chunk.get()));
+    SetPlace(victim);
     state.was_used = false;
-    released.push_back(ChunkRef::Adopt(std::exchange(state.resident, nullptr)));
     dropped_bytes_ += victim.chunk->bytes();
     written += victim.chunk->payload_size();
   }
-  // At the limit, compaction may make room; only if it cannot, writes fail.
-  const bool is_at_limit = !status.ok() && !segments_->HasRoomFor(0, /*is_compaction=*/false);
-  const bool is_compacted = is_at_limit && CompactSome(/*is_urgent=*/true);
-  if (!is_compacted) NoteWrite(status, written);
   room_made_.NotifyAll();
+  // At the limit, compaction may make room; only if it cannot, writes fail. If it fails itself, it notes why.
+  auto gain = Compaction::kNone;
+  if (!status.ok() && is_at_limit_) {
+    gain = segments_->has_dead() && MayRemove() ? Compaction::kGained : CompactSome(/*is_urgent=*/true);
+  }
+  if (gain == Compaction::kNone) NoteWrite(status, written);
   mu_.Unlock();
   released.clear();
   victims.clear();
   OnRoom();
   mu_.Lock();
-  return status.ok() || is_compacted;
+  return status.ok() || gain == Compaction::kGained;
 }
 
 Status ChunkTier::PrepareSegment(uint64_t bytes, size_t records, bool is_compaction) {
   const auto end_bytes = [&](size_t present) {
     return RoundUpToBlock(MaxSegmentEndBytes(present + records));
   };
+  is_at_limit_ = false;
   if (current_ != nullptr &&
       current_->written_bytes + bytes + end_bytes(current_->record_sizes.size()) <= current_->file_bytes) {
     return Status::Ok();
@@ -211,7 +253,8 @@ Status ChunkTier::PrepareSegment(uint64_t bytes, size_t records, bool is_compact
   const uint64_t needed = bytes + end_bytes(0);
   {
     MutexLock lock(&mu_);
-    if (!segments_->HasRoomFor(needed, is_compaction)) {
+    is_at_limit_ = !segments_->HasRoomFor(needed, is_compaction);
+    if (is_at_limit_) {
       return Status::FailedPrecondition(
           "storage: the files in \"" + options_.path + "\" take " + std::to_string(segments_->file_bytes()) +
           " bytes, all that disk_limit = " + std::to_string(options_.disk_limit) + " allows");
@@ -223,8 +266,17 @@ Status ChunkTier::PrepareSegment(uint64_t bytes, size_t records, bool is_compact
   MutexLock lock(&mu_);
   if (current_ != nullptr) segments_->Seal(current_.get(), std::move(file));
   current_ = next;
+  is_suspect_ = false;
   segments_->Install(std::move(next));
   return Status::Ok();
+}
+
+void ChunkTier::LeaveSegment() {
+  std::shared_ptr<const PayloadFile> file = files_->WriteEnd(current_.get());
+  MutexLock lock(&mu_);
+  segments_->Seal(current_.get(), std::move(file));
+  current_.reset();
+  is_suspect_ = false;
 }
 
 Status ChunkTier::WriteAll(std::vector<Victim>* victims, bool is_compaction) {
@@ -258,8 +310,10 @@ Status ChunkTier::WriteAll(std::vector<Victim>* victims, bool is_compaction) {
     if (victim.resident) {
       REVERB_RETURN_IF_ERROR(victim.resident->CopyPayload(payload, 0, size));
     } else {
-      // What cannot be read stays where it is; reading it for a sample fails as well.
-      if (!reader.Read(victim.old_offset, size, payload)) continue;
+      const Status read = reader.Read(victim.old_offset, size, payload);
+      // What is lost stays where it is; reading it for a sample fails as well.
+      if (read.code() == StatusCode::kDataLoss) continue;
+      REVERB_RETURN_IF_ERROR(read);
     }
     std::memcpy(buffer.data() + at, this_head, victim.head_bytes);
     victim.offset = current_->written_bytes + at + victim.head_bytes;
@@ -277,27 +331,48 @@ Status ChunkTier::WriteAll(std::vector<Victim>* victims, bool is_compaction) {
     std::memset(buffer.data() + at + filler.size(), 0, written - at - filler.size());
     sizes.push_back(written - at);
   }
-  REVERB_RETURN_IF_ERROR(current_->file->Write(current_->written_bytes, buffer.span().first(written)));
+  if (Status status = current_->file->Write(current_->written_bytes, buffer.span().first(written));
+      !status.ok()) {
+    // If this was the second error at this place, it must not be in the way of all later writes.
+    if (status.code() == StatusCode::kDataLoss && std::exchange(is_suspect_, true)) LeaveSegment();
+    return status;
+  }
+  is_suspect_ = false;
   current_->record_sizes.insert(current_->record_sizes.end(), sizes.begin(), sizes.end());
   current_->written_bytes += written;
   return Status::Ok();
 }
 
-bool ChunkTier::CompactSome(bool is_urgent) {
+void ChunkTier::SetPlace(const Victim& victim) {
+  TieredState& state = victim.chunk->tiered();
+  state.segment = current_.get();
+  state.offset = victim.offset;
+  state.ordinal = victim.ordinal;
+  state.head_bytes = static_cast<uint16_t>(std::min<uint32_t>(victim.head_bytes, UINT16_MAX));
+  segments_->Add(current_.get(), victim.ordinal, victim.chunk.get(), state.head_bytes);
+  if (state.resident != nullptr) {
+    segments_->SetCopy(current_.get(), victim.chunk->payload_size(), state.head_bytes, true);
+  }
+}
+
+ChunkTier::Compaction ChunkTier::CompactSome(bool is_urgent) {
   if (victim_ == nullptr) {
     victim_ = segments_->FindVictim(is_urgent);
     next_in_victim_ = 0;
   }
-  if (victim_ == nullptr) return false;
+  if (victim_ == nullptr) return Compaction::kNone;
   std::vector<Victim> victims;
   uint64_t bytes = 0;
   for (; next_in_victim_ < victim_->chunks.size() && bytes < options_.write_bytes; ++next_in_victim_) {
     Chunk* const chunk = victim_->chunks[next_in_victim_];
-    if (chunk == nullptr || !chunk->TryRef()) continue;
+    if (chunk == nullptr) continue;
+    if (chunk->tiered().resident != nullptr) {  // the copy is not needed
+      FreePlace(chunk);
+      continue;
+    }
+    if (!chunk->TryRef()) continue;
     bytes += chunk->payload_size();
-    victims.push_back({.chunk = ChunkRef::Adopt(chunk),
-                       .old_offset = chunk->tiered().offset,
-                       .old_ordinal = static_cast<uint32_t>(next_in_victim_)});
+    victims.push_back({.chunk = ChunkRef::Adopt(chunk), .old_offset = chunk->tiered().offset});
   }
   const bool is_last = next_in_victim_ == victim_->chunks.size();
   mu_.Unlock();
@@ -310,12 +385,9 @@ bool ChunkTier::CompactSome(bool is_urgent) {
       victim_->is_damaged = true;  // do not try it again
       continue;
     }
-    TieredState& state = victim.chunk->tiered();
-    segments_->Free(victim_.get(), victim.old_ordinal, victim.chunk->payload_size());
-    state.segment = current_.get();
-    state.offset = victim.offset;
-    state.ordinal = victim.ordinal;
-    segments_->Add(current_.get(), victim.ordinal, victim.chunk.get());
+    if (victim.chunk->tiered().segment != victim_.get()) continue;  // pinned meanwhile
+    FreePlace(victim.chunk.get());
+    SetPlace(victim);
     written += victim.chunk->payload_size();
   }
   if (!victims.empty()) NoteWrite(status, written);
@@ -323,13 +395,22 @@ bool ChunkTier::CompactSome(bool is_urgent) {
   mu_.Unlock();
   victims.clear();
   mu_.Lock();
-  return status.ok();
+  return status.ok() ? Compaction::kGained : Compaction::kFailed;
 }
 
 void ChunkTier::NoteWrite(const Status& status, uint64_t bytes) {
   written_bytes_ += static_cast<int64_t>(bytes);
   const bool was_failing = is_failing_.exchange(!status.ok(), std::memory_order_relaxed);
   write_error_ = status;
+  if (!status.ok()) {
+    write_again_ = std::chrono::steady_clock::now() + options_.retry_interval;
+    freed_bytes_ = 0;
+    const bool is_room_expected = segments_->has_dead() && MayRemove();
+    evictable_bytes_.store(is_room_expected ? 0
+                           : is_disk_full() ? std::numeric_limits<int64_t>::max() / 2
+                                            : static_cast<int64_t>(options_.write_bytes),
+                           std::memory_order_relaxed);
+  }
   if (status.ok() == !was_failing) return;
   if (!status.ok()) {
     Log(LogLevel::kError, "storage: cannot move data to disk; inserts wait once " +

@@ -29,6 +29,8 @@ class ReadBlock final : public BufferOwner {
     if (memory == nullptr) return nullptr;
     return new ReadBlock(memory, bytes, is_sourced ? source : nullptr);
   }
+  // The memory that it takes.
+  size_t bytes() const { return source_ != nullptr ? bytes_ + kBlock : bytes_; }
   std::span<uint8_t> aligned() const {
     const uintptr_t begin = reinterpret_cast<uintptr_t>(memory_);
     return {memory_ + ((begin + kBlock - 1) / kBlock * kBlock - begin), bytes_};
@@ -55,11 +57,19 @@ int64_t MarginOf(int64_t memory_limit) {
   return std::min(memory_limit / 4, kMaxMargin);
 }
 
-// A write does not span segments: it must be small, for little of a segment to stay unused at its end.
-ChunkTier::Options WithFittingWrites(ChunkTier::Options options, uint64_t segment_bytes) {
-  options.write_bytes = std::clamp(segment_bytes / 8 / kBlock * kBlock, kBlock, options.write_bytes);
+ChunkTier::Options ResolveOptions(ChunkTier::Options options, const SegmentStore::Options& segments) {
+  options.disk_limit = static_cast<int64_t>(segments.disk_limit);
+  options.segment_bytes = segments.segment_bytes;
+  options.write_bytes = segments.write_bytes;
   return options;
 }
+
+void LogReadError(LogLevel level, const Status& status) {
+  static LogEvery* const log = new LogEvery(RealClock(), std::chrono::seconds(10));  // never destroyed
+  log->Log(level, level == LogLevel::kError ? "lost" : "unreadable", std::string(status.message()));
+}
+
+constexpr auto kMinDiskLimit = static_cast<int64_t>(8 * kBlock);
 
 }  // namespace
 
@@ -72,8 +82,7 @@ Status ChunkTier::Options::Validate() const {
     return Status::InvalidArgument("storage: memory_limit is " + std::to_string(memory_limit) +
                                    "; give the bytes of data to keep in memory, at least 1");
   }
-  constexpr auto kMinDiskLimit = static_cast<int64_t>(8 * kBlock);
-  if (disk_limit < kMinDiskLimit) {
+  if (disk_limit != 0 && disk_limit < kMinDiskLimit) {
     return Status::InvalidArgument("storage: disk_limit is " + std::to_string(disk_limit) +
                                    "; give the bytes that the files may take, at least " +
                                    std::to_string(kMinDiskLimit));
@@ -87,14 +96,15 @@ Status ChunkTier::Options::Validate() const {
 
 Result<ChunkTierPtr> ChunkTier::Open(FileSystem* fs, const Options& options, PayloadSource* source) {
   REVERB_RETURN_IF_ERROR(options.Validate());
-  const auto disk_limit = static_cast<uint64_t>(options.disk_limit);
-  REVERB_ASSIGN_OR_RETURN(
-      std::unique_ptr<SegmentStore> segments,
-      SegmentStore::Open(
-          fs, {.path = options.path,
-               .disk_limit = disk_limit,
-               .segment_bytes = options.segment_bytes > 0 ? options.segment_bytes
-                                                          : SegmentStore::DefaultSegmentBytes(disk_limit)}));
+  REVERB_ASSIGN_OR_RETURN(std::unique_ptr<SegmentStore> segments,
+                          SegmentStore::Open(fs, {.path = options.path,
+                                                  .disk_limit = static_cast<uint64_t>(options.disk_limit),
+                                                  .segment_bytes = options.segment_bytes,
+                                                  .write_bytes = options.write_bytes}));
+  if (segments->options().disk_limit < static_cast<uint64_t>(kMinDiskLimit)) {
+    return Status::FailedPrecondition("storage: the file system of \"" + options.path +
+                                      "\" is full; free space, or give a folder on another one");
+  }
   ChunkTierPtr tier(new ChunkTier(options, source, std::move(segments)));
   MutexLock lock(&tier->mu_);
   tier->mover_ = StartStorageThread("rv-disk-write", [self = tier.get()] { self->RunMover(); });
@@ -105,10 +115,10 @@ Result<ChunkTierPtr> ChunkTier::Open(FileSystem* fs, const Options& options, Pay
 }
 
 ChunkTier::ChunkTier(const Options& options, PayloadSource* source, std::unique_ptr<SegmentStore> segments)
-    : options_(WithFittingWrites(options, segments->options().segment_bytes)),
+    : options_(ResolveOptions(options, segments->options())),
       source_(source),
       capacity_(options.memory_limit +
-                static_cast<int64_t>(SegmentStore::UsableBytes(static_cast<uint64_t>(options.disk_limit)))),
+                static_cast<int64_t>(SegmentStore::UsableBytes(segments->options().disk_limit))),
       margin_(MarginOf(options.memory_limit)),
       reader_(options.reader),
       segments_(std::move(segments)),
@@ -273,6 +283,7 @@ Status ChunkTier::Pin(Chunk* chunk) {
     state.is_pinned = true;  // not chosen from now on
     while (state.is_moving) room_made_.Wait(&mu_);
     if (state.resident != nullptr) {
+      FreePlace(chunk);
       UpdateListed(chunk, /*at_front=*/false);
       UpdatePinned(chunk);
       return Status::Ok();
@@ -281,17 +292,51 @@ Status ChunkTier::Pin(Chunk* chunk) {
   std::vector<Result<ChunkRef>> fetched = FetchAndWait({ChunkRef::Share(chunk)});
   REVERB_ASSIGN_OR_RETURN(resident, std::move(fetched.front()));
   MutexLock lock(&mu_);
-  if (chunk->tiered().resident == nullptr) chunk->tiered().resident = resident.Release();
+  if (chunk->tiered().resident == nullptr) SetResident(chunk, std::move(resident));
+  FreePlace(chunk);
   UpdatePinned(chunk);
   return Status::Ok();
+}
+
+void ChunkTier::SetResident(Chunk* chunk, ChunkRef resident) {
+  TieredState& state = chunk->tiered();
+  state.resident = resident.Release();
+  if (state.segment == nullptr || segments_ == nullptr) return;
+  segments_->SetCopy(static_cast<DiskSegment*>(state.segment), chunk->payload_size(), state.head_bytes, true);
+}
+
+ChunkRef ChunkTier::TakeResident(Chunk* chunk) {
+  TieredState& state = chunk->tiered();
+  if (state.segment != nullptr && segments_ != nullptr) {
+    segments_->SetCopy(static_cast<DiskSegment*>(state.segment), chunk->payload_size(), state.head_bytes,
+                       false);
+  }
+  return ChunkRef::Adopt(std::exchange(state.resident, nullptr));
+}
+
+void ChunkTier::FreePlace(Chunk* chunk) {
+  TieredState& state = chunk->tiered();
+  auto* const segment = static_cast<DiskSegment*>(std::exchange(state.segment, nullptr));
+  if (segment == nullptr || segments_ == nullptr) return;
+  const uint64_t bytes = chunk->payload_size();
+  if (state.resident != nullptr) segments_->SetCopy(segment, bytes, state.head_bytes, false);
+  segments_->Free(segment, state.ordinal, bytes, state.head_bytes);
+  freed_bytes_ += bytes;
+  if (segments_->has_dead()) evictable_bytes_.store(0, std::memory_order_relaxed);  // a file is removed
+  if (segments_->has_dead() || is_failing()) mover_wanted_.NotifyOne();
+}
+
+bool ChunkTier::MayLeave(Chunk* chunk) const {
+  const TieredState& state = chunk->tiered();
+  return state.resident != nullptr && !state.is_pinned && !state.is_moving &&
+         (chunk->is_stored() || state.is_kept);
 }
 
 // Counts and lists the chunk if an item refers to it. The calls for two items may be in any order: the last one sees
 // the outcome.
 void ChunkTier::UpdateListed(Chunk* chunk, bool at_front) {
   TieredState& state = chunk->tiered();
-  const bool is_wanted = state.resident != nullptr && !state.is_pinned && !state.is_moving &&
-                         (chunk->is_stored() || state.is_kept);
+  const bool is_wanted = MayLeave(chunk);
   if (is_wanted == state.is_listed) return;
   if (!is_wanted) {
     Unlink(chunk);
@@ -314,22 +359,24 @@ void ChunkTier::UpdatePinned(Chunk* chunk) {
 void ChunkTier::OnDestroyed(Chunk* chunk) {
   ChunkRef resident;
   ResidentLink* link = nullptr;
+  bool may_evict_more = false;
   {
     MutexLock lock(&mu_);
     TieredState& state = chunk->tiered();
+    const bool is_on_disk = state.segment != nullptr && segments_ != nullptr;
     link = static_cast<ResidentLink*>(state.link);
     if (link != nullptr && link->chunk == chunk) link->chunk = nullptr;
     if (state.is_listed) {
       Unlink(chunk);
       ChangeResident(-chunk->bytes());
     }
-    if (state.resident != nullptr) resident = ChunkRef::Adopt(std::exchange(state.resident, nullptr));
-    if (state.segment != nullptr && segments_ != nullptr) {
-      segments_->Free(static_cast<DiskSegment*>(state.segment), state.ordinal, chunk->payload_size());
-      if (segments_->has_dead()) mover_wanted_.NotifyOne();
-    }
+    FreePlace(chunk);
+    if (state.resident != nullptr) resident = TakeResident(chunk);
+    // An insert that evicts a few items at a time goes on until a file can be removed.
+    may_evict_more = is_on_disk && is_disk_full() && MayEvict();
   }
   resident = {};
+  if (may_evict_more) OnRoom();
   if (link != nullptr) link->Unref();
   Unref();
 }
@@ -421,16 +468,12 @@ class ChunkTier::FetchBatch final : public ReadSink, public std::enable_shared_f
       places_[i].block = ReadBlock::Allocate(end - begin, tier_->source_);
       if (places_[i].block == nullptr) {
         results_[i] =
-            Status::ResourceExhausted("no memory for a payload of " +
-                                      std::to_string(chunks_[i]->payload_size()) + " bytes that is on disk");
+            Status::Unavailable("storage: no memory for a payload of " +
+                                std::to_string(chunks_[i]->payload_size()) + " bytes that is on disk");
         continue;
       }
       places_[i].charge = {tier_->budget_, MemoryPart::kReceiving, static_cast<int64_t>(end - begin)};
-      reads.push_back({.file = places_[i].segment->file,
-                       .offset = begin,
-                       .out = places_[i].block->aligned(),
-                       .sink = shared_from_this(),
-                       .index = i});
+      reads.push_back(ReadOf(i));
     }
     left_.store(reads.size(), std::memory_order_relaxed);
     if (reads.empty()) return Finish();
@@ -440,17 +483,27 @@ class ChunkTier::FetchBatch final : public ReadSink, public std::enable_shared_f
   void OnRead(size_t index, Status status) override {
     Place& place = places_[index];
     const Chunk& chunk = *chunks_[index];
-    const Buffer payload(place.block, place.block->aligned().data() + place.offset % kBlock,
-                         chunk.payload_size());
-    if (status.ok()) status = Verify(chunk, payload.span());
-    Result<ChunkRef> resident = status.ok() ? Chunk::WithPayload(chunk, payload) : Result<ChunkRef>(status);
+    const std::span<const uint8_t> payload(place.block->aligned().data() + place.offset % kBlock,
+                                           chunk.payload_size());
+    if (status.ok()) status = Verify(chunk, payload);
+    ++place.tries;
+    if (!status.ok() && MayTryAgain(place, status)) {
+      return tier_->reader_.Submit({ReadOf(index)});
+    }
+    const Buffer buffer(place.block, payload.data(), payload.size());
+    Result<ChunkRef> resident = status.ok() ? MakeResident(chunk, place, buffer) : Result<ChunkRef>(status);
+    if (!resident.ok()) status = resident.status();
     if (resident.ok()) {
       if (tier_->ledger_ != nullptr) (*resident)->AttachLedger(tier_->ledger_);
       tier_->read_bytes_.fetch_add(chunk.payload_size(), std::memory_order_relaxed);
       tier_->Admit(chunks_[index].get(), *resident);
-    } else if (status.code() != StatusCode::kCancelled && !status.ok()) {
+    } else if (status.code() == StatusCode::kDataLoss) {
       resident = Status::DataLoss("storage: the data of a chunk is lost: " + std::string(status.message()));
       tier_->OnLost(resident.status());
+    } else if (status.code() != StatusCode::kCancelled) {
+      resident = Status::Unavailable("storage: data on disk cannot be read for now: " +
+                                     std::string(status.message()));
+      LogReadError(LogLevel::kWarning, resident.status());
     }
     place.charge.Set(0);
     results_[index] = std::move(resident);
@@ -463,12 +516,47 @@ class ChunkTier::FetchBatch final : public ReadSink, public std::enable_shared_f
   }
 
  private:
+  // At most this part of the bytes of a payload is used in addition.
+  static constexpr size_t kMaxUnusedPart = 4;
+
   struct Place {
     std::shared_ptr<DiskSegment> segment = nullptr;  // null: need not be read
     uint64_t offset = 0;
-    ReadBlock* block = nullptr;  // OnRead() takes over the reference
+    ReadBlock* block = nullptr;  // the last OnRead() takes over the reference
     MemoryCharge charge = {};    // of the block, until a chunk has it
+    int tries = 0;
   };
+
+  BatchReader::Read ReadOf(size_t index) {
+    const Place& place = places_[index];
+    return {.file = place.segment->file,
+            .offset = place.offset / kBlock * kBlock,
+            .out = place.block->aligned(),
+            .sink = shared_from_this(),
+            .index = index};
+  }
+
+  // A medium, or the way to it, may fail once: only what fails twice is lost. Errors that say nothing about the data,
+  // as those of a system without memory, are repeated a few times, with pauses: not many, since other reads wait.
+  bool MayTryAgain(const Place& place, const Status& status) {
+    if (status.code() == StatusCode::kCancelled) return false;
+    if (status.code() == StatusCode::kDataLoss) return place.tries < 2;
+    constexpr int kMaxTries = 4;
+    if (place.tries >= kMaxTries) return false;
+    constexpr int kMaxPauses = 8;
+    if (num_pauses_.fetch_add(1, std::memory_order_relaxed) < kMaxPauses) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1 << (2 * place.tries)));
+    }
+    return true;
+  }
+
+  // Uses the memory that was read into. A payload that takes little of its blocks is copied: it counts without them.
+  Result<ChunkRef> MakeResident(const Chunk& chunk, const Place& place, const Buffer& payload) const {
+    if (place.block->bytes() - payload.size() <= payload.size() / kMaxUnusedPart) {
+      return Chunk::WithPayload(chunk, payload);
+    }
+    return Chunk::WithCopyOf(chunk, payload.span(), tier_->source_);
+  }
 
   static Status Verify(const Chunk& chunk, std::span<const uint8_t> payload) {
     const PackedChunkHeader header = chunk.header();
@@ -485,6 +573,7 @@ class ChunkTier::FetchBatch final : public ReadSink, public std::enable_shared_f
   std::vector<Place> places_;
   std::vector<Result<ChunkRef>> results_;
   std::atomic<size_t> left_{0};
+  std::atomic<int> num_pauses_{0};
 };
 
 void ChunkTier::Fetch(std::vector<ChunkRef> chunks, Done done) {
@@ -531,7 +620,7 @@ void ChunkTier::Admit(Chunk* chunk, const ChunkRef& resident) {
     return;
   }
   state.was_used = false;
-  state.resident = ChunkRef(resident).Release();
+  SetResident(chunk, resident);
   UpdateListed(chunk, /*at_front=*/false);
 }
 
@@ -540,8 +629,7 @@ void ChunkTier::OnLost(const Status& status) {
     MutexLock lock(&mu_);
     ++lost_chunks_;
   }
-  static LogEvery* const log = new LogEvery(RealClock(), std::chrono::seconds(10));  // never destroyed
-  log->Log(LogLevel::kError, "lost", std::string(status.message()));
+  LogReadError(LogLevel::kError, status);
 }
 
 }  // namespace reverb::internal

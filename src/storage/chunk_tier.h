@@ -5,7 +5,7 @@
 // the order in which chunks were stored, in which a chunk that was used gets a second chance. Fetch() returns the
 // payloads as ordinary chunks, reading those of a batch together. The holders of these chunks keep them in memory. A
 // payload that is read twice within the time in which the memory is filled once stays in memory until it is unused
-// again; its copy on disk stays valid.
+// again; its copy on disk stays valid, unless the files reach their limit.
 //
 // Ownership: an open tier is owned by a ChunkTierPtr. Its chunks may outlive that; those whose payloads are on disk are
 // lost then.
@@ -49,12 +49,12 @@ class ChunkTier final : public PayloadTier {
   struct Options {
     std::string path;          // a folder for the files
     int64_t memory_limit = 0;  // of the payloads in memory
-    int64_t disk_limit = 0;    // of the files
+    int64_t disk_limit = 0;    // of the files; 0: 80 % of the space that is free at the start
     // Smaller payloads stay in memory and do not count.
     uint32_t min_payload_bytes = 1024;
     uint64_t segment_bytes = 0;                         // 0: SegmentStore::DefaultSegmentBytes()
     uint64_t write_bytes = uint64_t{8} << 20;           // of a write
-    Duration retry_interval = std::chrono::seconds(1);  // after a write that failed
+    Duration retry_interval = std::chrono::seconds(1);  // after an operation that failed
     BatchReader::Options reader = {};
 
     Status Validate() const;
@@ -81,8 +81,10 @@ class ChunkTier final : public PayloadTier {
   int64_t capacity() const { return capacity_; }
   Stats stats() const EXCLUDES(mu_);
 
-  // Returns whether a chunk of this size can be tiered.
-  bool Takes(uint32_t payload_size) const { return payload_size >= options_.min_payload_bytes; }
+  // Returns whether a chunk of this size can be tiered. One that might never fit into the files stays in memory.
+  bool Takes(uint32_t payload_size) const {
+    return payload_size >= options_.min_payload_bytes && payload_size <= options_.disk_limit / 2;
+  }
   // Returns a tiered chunk with this payload, which nothing else refers to.
   Result<ChunkRef> Wrap(ChunkRef resident);
   // Returns a tiered chunk for a chunk of a writer in this process: the same one for each call, as long as it exists.
@@ -101,6 +103,12 @@ class ChunkTier final : public PayloadTier {
   bool holds_memory() const { return resident_bytes_.load(std::memory_order_relaxed) > 0; }
   // Returns whether payloads cannot be written at present.
   bool is_failing() const { return is_failing_.load(std::memory_order_relaxed); }
+
+  // Returns whether evicting items may help a write that has failed. If the disk is full, it may until a file is free; for
+  // other errors, which last until retry_interval, a few items may be evicted for each.
+  bool MayEvict() const { return is_failing() && evictable_bytes_.load(std::memory_order_relaxed) > 0; }
+  // Items of so many bytes were evicted.
+  void NoteEvicted(int64_t bytes) { evictable_bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   // Payloads of chunks that were loaded may leave the memory before an item refers to the chunk. Waits until all that
   // is in memory fits again, unless payloads cannot be written.
@@ -144,6 +152,13 @@ class ChunkTier final : public PayloadTier {
   void PushFront(Chunk* chunk) REQUIRES(mu_);
   void Unlink(Chunk* chunk) REQUIRES(mu_);
   void UpdateListed(Chunk* chunk, bool at_front) REQUIRES(mu_);
+  // Returns whether the payload is in memory and may leave it.
+  bool MayLeave(Chunk* chunk) const REQUIRES(mu_);
+  // Sets and takes the payload in memory.
+  void SetResident(Chunk* chunk, ChunkRef resident) REQUIRES(mu_);
+  ChunkRef TakeResident(Chunk* chunk) REQUIRES(mu_);
+  // The payload on disk is no longer needed.
+  void FreePlace(Chunk* chunk) REQUIRES(mu_);
   // Counts a pinned payload as stored while an item refers to it.
   void UpdatePinned(Chunk* chunk) REQUIRES(mu_);
   void ChangeResident(int64_t bytes) REQUIRES(mu_);
@@ -153,13 +168,25 @@ class ChunkTier final : public PayloadTier {
   int64_t TargetBytes() const REQUIRES(mu_);
 
   void RunMover() EXCLUDES(mu_);
+  // Waits until there may be work, or it may be tried again.
+  void AwaitWork() REQUIRES(mu_);
+  // Return false during the pause after an error. For a full disk, it ends when there may be room.
+  bool MayWrite() const REQUIRES(mu_);
+  bool MayRemove() const REQUIRES(mu_);
+  bool is_disk_full() const REQUIRES(mu_) { return write_error_.code() == StatusCode::kFailedPrecondition; }
   // These release the lock while they access files. They return false if nothing can be done for now.
   bool MoveSome() REQUIRES(mu_);
-  bool CompactSome(bool is_urgent) REQUIRES(mu_);
+  enum class Compaction : uint8_t { kNone, kGained, kFailed };
+  // Moves some payloads of a segment that is mostly dead, if there is one.
+  Compaction CompactSome(bool is_urgent) REQUIRES(mu_);
   void RemoveDead() REQUIRES(mu_);
   std::vector<Victim> ChooseVictims(std::vector<ChunkRef>* released) REQUIRES(mu_);
   // Makes the current segment one that has room for `bytes` of so many records.
   Status PrepareSegment(uint64_t bytes, size_t records, bool is_compaction) EXCLUDES(mu_);
+  // Seals the current segment. The next write creates another one.
+  void LeaveSegment() EXCLUDES(mu_);
+  // Records that the payload of a victim is in the current segment, where WriteAll() wrote it.
+  void SetPlace(const Victim& victim) REQUIRES(mu_);
   // Writes the payloads to the current segment and sets where they are.
   Status WriteAll(std::vector<Victim>* victims, bool is_compaction) EXCLUDES(mu_);
   // Wakes those that wait for room.
@@ -180,6 +207,7 @@ class ChunkTier final : public PayloadTier {
   std::atomic<uint64_t> refs_{1};           // of the chunks, and one of the ChunkTierPtr
   std::atomic<int64_t> resident_bytes_{0};  // changed under mu_
   std::atomic<bool> is_failing_{false};
+  std::atomic<int64_t> evictable_bytes_{0};  // see MayEvict(); set under mu_
   std::atomic<int64_t> read_bytes_{0};
 
   mutable Mutex mu_;
@@ -195,6 +223,10 @@ class ChunkTier final : public PayloadTier {
   int64_t written_bytes_ GUARDED_BY(mu_) = 0;
   int64_t lost_chunks_ GUARDED_BY(mu_) = 0;
   Status write_error_ GUARDED_BY(mu_);
+  using RetryTime = std::chrono::steady_clock::time_point;
+  RetryTime write_again_ GUARDED_BY(mu_) = {};   // when writes may be tried again
+  RetryTime remove_again_ GUARDED_BY(mu_) = {};  // when files may be removed again
+  uint64_t freed_bytes_ GUARDED_BY(mu_) = 0;     // of payloads on disk since the last write that failed
   std::thread mover_ GUARDED_BY(mu_);
 
   // Only the mover uses these.
@@ -202,6 +234,8 @@ class ChunkTier final : public PayloadTier {
   std::shared_ptr<DiskSegment> current_;
   std::shared_ptr<DiskSegment> victim_;  // being compacted
   size_t next_in_victim_ = 0;
+  bool is_suspect_ = false;   // the medium failed when the end of current_ was written
+  bool is_at_limit_ = false;  // the last write failed because disk_limit leaves no room for it
 };
 
 }  // namespace reverb::internal

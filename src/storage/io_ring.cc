@@ -25,7 +25,9 @@ void StoreRelease(uint32_t* shared, uint32_t value) {
 void* MapRing(int ring, size_t size, uint64_t offset) {
   void* const address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring,
                                static_cast<off_t>(offset));
-  return address == MAP_FAILED ? nullptr : address;
+  if (address == MAP_FAILED) return nullptr;
+  (void)::madvise(address, size, MADV_DONTFORK);  // would keep the ring open in a child
+  return address;
 }
 
 }  // namespace
@@ -39,16 +41,16 @@ int IoRing::SetUp(uint32_t depth) {
   io_uring_params params;
   std::memset(&params, 0, sizeof(params));
   // One entry more, for the event.
-  ring_ = static_cast<int>(::syscall(SYS_io_uring_setup, depth + 1, &params));
-  if (ring_ < 0) return errno;
+  ring_ = Descriptor(static_cast<int>(::syscall(SYS_io_uring_setup, depth + 1, &params)));
+  if (!ring_.is_open()) return errno;
   // Kernels before 5.6 lack IORING_OP_READ, before 5.7 IORING_FEAT_FAST_POLL.
   if ((params.features & IORING_FEAT_FAST_POLL) == 0) return ENOSYS;
   submissions_.size = params.sq_off.array + params.sq_entries * sizeof(uint32_t);
   completions_.size = params.cq_off.cqes + params.cq_entries * sizeof(io_uring_cqe);
   entries_.size = params.sq_entries * sizeof(io_uring_sqe);
-  submissions_.address = MapRing(ring_, submissions_.size, IORING_OFF_SQ_RING);
-  completions_.address = MapRing(ring_, completions_.size, IORING_OFF_CQ_RING);
-  entries_.address = MapRing(ring_, entries_.size, IORING_OFF_SQES);
+  submissions_.address = MapRing(ring_.get(), submissions_.size, IORING_OFF_SQ_RING);
+  completions_.address = MapRing(ring_.get(), completions_.size, IORING_OFF_CQ_RING);
+  entries_.address = MapRing(ring_.get(), entries_.size, IORING_OFF_SQES);
   if (submissions_.address == nullptr || completions_.address == nullptr || entries_.address == nullptr) {
     return ENOMEM;
   }
@@ -61,16 +63,17 @@ int IoRing::SetUp(uint32_t depth) {
   completion_tail_ = reinterpret_cast<uint32_t*>(completions + params.cq_off.tail);
   completion_mask_ = *reinterpret_cast<uint32_t*>(completions + params.cq_off.ring_mask);
   completion_entries_ = completions + params.cq_off.cqes;
-  event_ = ::eventfd(0, EFD_CLOEXEC);
-  return event_ < 0 ? errno : 0;
+  event_ = Descriptor(::eventfd(0, EFD_CLOEXEC));
+  return event_.is_open() ? 0 : errno;
 }
 
 IoRing::~IoRing() {
+  const bool has_mappings = ring_.is_open();  // not in a child created by fork()
   // Closing the ring ends the read of the event.
-  if (ring_ >= 0) ::close(ring_);
-  if (event_ >= 0) ::close(event_);
+  ring_.Close();
+  event_.Close();
   for (const Mapping& mapping : {submissions_, completions_, entries_}) {
-    if (mapping.address != nullptr) ::munmap(mapping.address, mapping.size);
+    if (has_mappings && mapping.address != nullptr) ::munmap(mapping.address, mapping.size);
   }
 }
 
@@ -96,12 +99,12 @@ void IoRing::Add(int descriptor, uint64_t offset, std::span<uint8_t> out, uint64
 
 int IoRing::Wait(std::span<Completion> out) {
   if (!is_event_armed_) {
-    Push(IORING_OP_READ, event_, 0, &event_value_, sizeof(event_value_), kEventId);
+    Push(IORING_OP_READ, event_.get(), 0, &event_value_, sizeof(event_value_), kEventId);
     is_event_armed_ = true;
   }
   while (true) {
     const auto submitted = static_cast<int>(
-        ::syscall(SYS_io_uring_enter, ring_, unsubmitted_, 1, IORING_ENTER_GETEVENTS, nullptr, 0));
+        ::syscall(SYS_io_uring_enter, ring_.get(), unsubmitted_, 1, IORING_ENTER_GETEVENTS, nullptr, 0));
     if (submitted >= 0) {
       unsubmitted_ -= static_cast<uint32_t>(submitted);
       if (unsubmitted_ > 0) continue;
@@ -137,7 +140,7 @@ size_t IoRing::Take(std::span<Completion> out) {
 
 void IoRing::Wake() {
   const uint64_t one = 1;
-  (void)!::write(event_, &one, sizeof(one));
+  (void)!::write(event_.get(), &one, sizeof(one));
 }
 
 }  // namespace reverb::internal

@@ -12,6 +12,8 @@
 #include <memory>
 #include <span>
 
+#include "base/descriptor.h"
+
 namespace reverb::internal {
 
 class IoRing {
@@ -48,8 +50,8 @@ class IoRing {
     size_t size = 0;
   };
 
-  int ring_ = -1;
-  int event_ = -1;
+  Descriptor ring_;
+  Descriptor event_;
   uint64_t event_value_ = 0;  // that the kernel reads the event into
   bool is_event_armed_ = false;
   uint32_t unsubmitted_ = 0;

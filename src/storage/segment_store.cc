@@ -16,8 +16,10 @@ namespace reverb::internal {
 namespace {
 
 constexpr std::string_view kSuffix = ".payloads";
-constexpr uint64_t kMaxSegmentBytes = uint64_t{256} << 20;
+constexpr uint64_t kUsualSegmentBytes = uint64_t{256} << 20;
 constexpr uint64_t kMinSegments = 32;
+// Each segment takes a descriptor, of which a process often has 1024.
+constexpr uint64_t kMaxSegments = 256;
 constexpr std::chrono::seconds kFolderLockTimeout(2);
 
 std::string PayloadsName(uint64_t number) {
@@ -44,9 +46,9 @@ SegmentStore::SegmentStore(FileSystem* fs, const Options& options)
       next_number_(kTierSegmentBit | (uint64_t{std::random_device()() >> 2} << 32)) {}
 
 uint64_t SegmentStore::DefaultSegmentBytes(uint64_t disk_limit) {
-  return std::max<uint64_t>(std::min(kMaxSegmentBytes, disk_limit / kMinSegments) / BlockFile::kBlockBytes,
-                            1) *
-         BlockFile::kBlockBytes;
+  const uint64_t usual = std::min(kUsualSegmentBytes, disk_limit / kMinSegments);
+  return std::max(RoundUp(disk_limit / kMaxSegments),
+                  std::max<uint64_t>(usual / BlockFile::kBlockBytes, 1) * BlockFile::kBlockBytes);
 }
 
 Result<std::unique_ptr<SegmentStore>> SegmentStore::Open(FileSystem* fs, const Options& options) {
@@ -71,12 +73,23 @@ Result<std::unique_ptr<SegmentStore>> SegmentStore::Open(FileSystem* fs, const O
     Log(LogLevel::kInfo, "storage: removed " + std::to_string(removed) + " files from \"" + options.path +
                              "\" that an earlier process left behind");
   }
+  Options& resolved = store->options_;
+  if (resolved.disk_limit == 0) {
+    REVERB_ASSIGN_OR_RETURN(const uint64_t free, fs->GetFreeSpace(options.path));
+    resolved.disk_limit = free / 10 * 8;
+  }
+  if (resolved.segment_bytes == 0) resolved.segment_bytes = DefaultSegmentBytes(resolved.disk_limit);
+  // A write does not span segments: it must be small, for little of a segment to stay unused at its end.
+  constexpr uint64_t kBlockBytes = BlockFile::kBlockBytes;
+  resolved.write_bytes =
+      std::clamp(resolved.segment_bytes / 8 / kBlockBytes * kBlockBytes, kBlockBytes, resolved.write_bytes);
   return store;
 }
 
 SegmentStore::~SegmentStore() {
-  for (const auto& segment : segments_) RemoveFile(*segment);
-  for (const auto& segment : dead_) RemoveFile(*segment);
+  if (generation_ != ForkGeneration()) return;
+  for (const auto& segment : segments_) (void)RemoveFile(*segment);
+  for (const auto& segment : dead_) (void)RemoveFile(*segment);
 }
 
 uint64_t SegmentStore::SegmentBytes(uint64_t bytes) const {
@@ -120,20 +133,30 @@ void SegmentStore::Install(std::shared_ptr<DiskSegment> segment) {
   segments_.push_back(std::move(segment));
 }
 
-void SegmentStore::Add(DiskSegment* segment, uint32_t ordinal, Chunk* chunk) {
+void SegmentStore::Add(DiskSegment* segment, uint32_t ordinal, Chunk* chunk, uint32_t head_bytes) {
   if (ordinal >= segment->chunks.size()) segment->chunks.resize(ordinal + 1);
   segment->chunks[ordinal] = chunk;
   ++segment->live_count;
-  segment->live_bytes += chunk->payload_size();
-  live_bytes_ += chunk->payload_size();
+  const uint64_t bytes = chunk->payload_size();
+  segment->live_bytes += bytes;
+  segment->record_bytes += head_bytes + bytes;
+  segment->live_record_bytes += head_bytes + bytes;
+  live_bytes_ += bytes;
+  live_record_bytes_ += head_bytes + bytes;
 }
 
-void SegmentStore::Free(DiskSegment* segment, uint32_t ordinal, uint64_t bytes) {
+void SegmentStore::Free(DiskSegment* segment, uint32_t ordinal, uint64_t bytes, uint32_t head_bytes) {
   segment->chunks[ordinal] = nullptr;
   --segment->live_count;
   segment->live_bytes -= bytes;
+  segment->live_record_bytes -= head_bytes + bytes;
   live_bytes_ -= bytes;
+  live_record_bytes_ -= head_bytes + bytes;
   if (segment->is_sealed && segment->live_count == 0) Bury(segment);
+}
+
+void SegmentStore::SetCopy(DiskSegment* segment, uint64_t bytes, uint32_t head_bytes, bool is_copy) {
+  segment->copy_bytes += is_copy ? head_bytes + bytes : -(head_bytes + bytes);
 }
 
 void SegmentStore::Seal(DiskSegment* segment, std::shared_ptr<const PayloadFile> file) {
@@ -151,7 +174,6 @@ void SegmentStore::Bury(DiskSegment* segment) {
   const auto found =
       std::ranges::find_if(segments_, [&](const auto& other) { return other.get() == segment; });
   if (found == segments_.end()) return;
-  file_bytes_ -= segment->file_bytes;
   dead_.push_back(std::move(*found));
   segments_.erase(found);
 }
@@ -161,16 +183,26 @@ bool SegmentStore::HasRoomFor(uint64_t bytes, bool is_compaction) const {
   return file_bytes_ + SegmentBytes(bytes) + kept <= options_.disk_limit;
 }
 
+uint64_t SegmentStore::DeadBytes(const DiskSegment& segment) const {
+  const uint64_t dead = segment.record_bytes - segment.live_record_bytes;
+  // A filler of a write is less than a block and the head of a record.
+  constexpr uint64_t kMaxFiller = BlockFile::kBlockBytes + kChunkRecordHeadBytes;
+  const uint64_t writes = segment.record_bytes / options_.write_bytes + 1;
+  const uint64_t needed = RoundUp(kSegmentHeaderBytes + segment.record_bytes + writes * kMaxFiller +
+                                  MaxSegmentEndBytes(segment.chunks.size() + writes));
+  return dead + (segment.file_bytes > needed ? segment.file_bytes - needed : 0);
+}
+
 std::shared_ptr<DiskSegment> SegmentStore::FindVictim(bool is_urgent) const {
   // Segments that are filled and emptied in the same order need no compaction: the oldest is soon dead as a whole.
   constexpr size_t kMinSegmentsToCompact = 8;
-  if (!is_urgent && (segments_.size() < kMinSegmentsToCompact || 2 * live_bytes_ > file_bytes_))
+  if (!is_urgent && (segments_.size() < kMinSegmentsToCompact || 2 * live_record_bytes_ > file_bytes_))
     return nullptr;
   std::shared_ptr<DiskSegment> best;
   uint64_t most_dead = 0;
   for (const auto& segment : segments_) {
     if (!segment->is_sealed || segment->is_damaged) continue;
-    const uint64_t dead = segment->file_bytes - segment->live_bytes;
+    const uint64_t dead = DeadBytes(*segment) + (is_urgent ? segment->copy_bytes : 0);
     if (dead <= most_dead) continue;
     most_dead = dead;
     best = segment;
@@ -179,9 +211,19 @@ std::shared_ptr<DiskSegment> SegmentStore::FindVictim(bool is_urgent) const {
   return most_dead * (is_urgent ? 10 : 2) > best->file_bytes ? best : nullptr;
 }
 
-void SegmentStore::RemoveFile(const DiskSegment& segment) {
-  if (const Status status = fs_->RemoveFile(segment.file->path()); !status.ok()) {
-    Log(LogLevel::kWarning, "storage: " + std::string(status.message()));
+bool SegmentStore::RemoveFile(const DiskSegment& segment) {
+  const Status status = fs_->RemoveFile(segment.file->path());
+  if (status.ok() || status.code() == StatusCode::kNotFound) return true;
+  static LogEvery* const log = new LogEvery(RealClock(), std::chrono::seconds(10));  // never destroyed
+  log->Log(LogLevel::kWarning, "remove", "storage: " + std::string(status.message()));
+  return false;
+}
+
+void SegmentStore::NoteRemoved(std::shared_ptr<DiskSegment> segment, bool is_removed) {
+  if (is_removed) {
+    file_bytes_ -= segment->file_bytes;
+  } else {
+    dead_.push_back(std::move(segment));
   }
 }
 

@@ -59,6 +59,16 @@ TEST_F(SegmentStoreTest, RemovesFilesThatAnEarlierProcessLeftAndNothingElse) {
   EXPECT_THAT(Files(), ElementsAre("notes.txt", "x.payloads"));
 }
 
+// After kill -9, most of the space may be taken by files that the next start removes.
+TEST_F(SegmentStoreTest, FreeSpaceIsMeasuredWithoutTheFilesOfAnEarlierProcess) {
+  fs_.set_capacity(100 * kBlock);
+  ASSERT_OK(fs_.CreateDir("/tier", FileSystem::Parents::kCreateMissing));
+  ASSERT_OK(fs_.WriteAll("/tier/0000000000000001.payloads", std::string(90 * kBlock, 'x')));
+  const auto store = Open(/*disk_limit=*/0, /*segment_bytes=*/0);
+  EXPECT_EQ(store->options().disk_limit, 80 * kBlock);
+  EXPECT_EQ(store->options().segment_bytes, SegmentStore::DefaultSegmentBytes(80 * kBlock));
+}
+
 TEST_F(SegmentStoreTest, RemovesItsFilesAtTheEnd) {
   auto store = Open();
   store->Install(store->Create(1).value());
@@ -73,19 +83,27 @@ TEST_F(SegmentStoreTest, SealedSegmentDiesWithItsLastPayload) {
   const std::shared_ptr<DiskSegment> segment = store->Create(1).value();
   store->Install(segment);
   const ChunkRef a = MakeChunk(100), b = MakeChunk(200);
-  store->Add(segment.get(), 0, a.get());
-  store->Add(segment.get(), 2, b.get());  // 1 is a filler
+  store->Add(segment.get(), 0, a.get(), 50);
+  store->Add(segment.get(), 2, b.get(), 50);  // 1 is a filler
   EXPECT_EQ(store->live_bytes(), 300u);
-  store->Free(segment.get(), 0, 100);
+  store->Free(segment.get(), 0, 100, 50);
   EXPECT_FALSE(store->has_dead());
   store->Seal(segment.get(), nullptr);
   EXPECT_FALSE(store->has_dead());
-  store->Free(segment.get(), 2, 200);
+  store->Free(segment.get(), 2, 200, 50);
   ASSERT_TRUE(store->has_dead());
-  EXPECT_EQ(store->file_bytes(), 0u);
   const auto dead = store->TakeDead();
   ASSERT_THAT(dead, ElementsAre(segment));
-  store->RemoveFile(*segment);
+  // It counts as long as the file exists.
+  fs_.Inject({.kind = FakeFileSystem::Kind::kWrite});
+  EXPECT_FALSE(store->RemoveFile(*segment));
+  store->NoteRemoved(segment, false);
+  EXPECT_EQ(store->file_bytes(), 2 * kBlock);
+  ASSERT_THAT(store->TakeDead(), ElementsAre(segment));
+  EXPECT_TRUE(store->RemoveFile(*segment));
+  store->NoteRemoved(segment, true);
+  EXPECT_EQ(store->file_bytes(), 0u);
+  EXPECT_FALSE(store->has_dead());
   EXPECT_THAT(Files(), SizeIs(0));
 }
 
@@ -95,7 +113,7 @@ TEST_F(SegmentStoreTest, SealedSegmentGivesBackTheSpaceThatItDoesNotNeed) {
   store->Install(segment);
   EXPECT_EQ(store->file_bytes(), 16 * kBlock);
   const ChunkRef chunk = MakeChunk(100);
-  store->Add(segment.get(), 0, chunk.get());
+  store->Add(segment.get(), 0, chunk.get(), 50);
   segment->written_bytes = 2 * kBlock;
   segment->record_sizes = {2 * kBlock - kSegmentHeaderBytes};
   const std::shared_ptr<const PayloadFile> file = store->WriteEnd(segment.get());
@@ -129,14 +147,17 @@ TEST_F(SegmentStoreTest, LimitKeepsASegmentForCompaction) {
 }
 
 TEST_F(SegmentStoreTest, VictimIsTheSegmentWithTheMostDeadBytes) {
-  auto store = Open(64 * kBlock, 2 * kBlock);
+  auto store = Open(256 * kBlock, 8 * kBlock);
   std::vector<std::shared_ptr<DiskSegment>> segments;
   std::vector<ChunkRef> chunks;
   for (uint32_t i = 0; i < 3; ++i) {
     segments.push_back(store->Create(1).value());
     store->Install(segments.back());
-    chunks.push_back(MakeChunk(1000 * (i + 1)));
-    store->Add(segments.back().get(), 0, chunks.back().get());
+    for (uint32_t n = 0; n < 7; ++n) {
+      chunks.push_back(MakeChunk(3000));
+      store->Add(segments.back().get(), n, chunks.back().get(), 100);
+    }
+    for (uint32_t n = 0; n < 3 - i; ++n) store->Free(segments.back().get(), n, 3000, 100);
   }
   EXPECT_EQ(store->FindVictim(/*is_urgent=*/true), nullptr);  // none is sealed
   for (const auto& segment : segments) store->Seal(segment.get(), nullptr);
@@ -144,6 +165,54 @@ TEST_F(SegmentStoreTest, VictimIsTheSegmentWithTheMostDeadBytes) {
   EXPECT_EQ(store->FindVictim(/*is_urgent=*/false), nullptr);  // few segments
   segments[0]->is_damaged = true;
   EXPECT_EQ(store->FindVictim(/*is_urgent=*/true), segments[1]);
+}
+
+// The heads of records, which may be as large as small payloads, are needed as long as their payloads are.
+TEST_F(SegmentStoreTest, SegmentWhosePayloadsAreAllNeededIsNoVictim) {
+  auto store = Open(1024 * kBlock, 64 * kBlock);
+  const std::shared_ptr<DiskSegment> segment = store->Create(1).value();
+  store->Install(segment);
+  const ChunkRef chunk = MakeChunk(1024);
+  constexpr uint32_t kHead = 1000;
+  uint32_t count = 0;
+  for (; (count + 1) * (1024 + kHead) < 58 * kBlock; ++count)
+    store->Add(segment.get(), count, chunk.get(), kHead);
+  segment->written_bytes = 63 * kBlock;
+  segment->record_sizes.assign(count, 1024 + kHead);
+  store->Seal(segment.get(), store->WriteEnd(segment.get()));
+  EXPECT_EQ(store->FindVictim(/*is_urgent=*/true), nullptr);
+  for (uint32_t i = 0; i <= count / 8; ++i) store->Free(segment.get(), i, 1024, kHead);
+  EXPECT_EQ(store->FindVictim(/*is_urgent=*/true), segment);
+}
+
+// What is in memory too need not be on disk if that is full.
+TEST_F(SegmentStoreTest, SegmentOfCopiesIsAVictimIfItIsUrgent) {
+  auto store = Open(1024 * kBlock, 64 * kBlock);
+  std::vector<std::shared_ptr<DiskSegment>> segments;
+  const ChunkRef chunk = MakeChunk(1024);
+  for (int i = 0; i < 10; ++i) {
+    segments.push_back(store->Create(1).value());
+    store->Install(segments.back());
+    for (uint32_t n = 0; n < 200; ++n) store->Add(segments.back().get(), n, chunk.get(), 100);
+    store->Seal(segments.back().get(), nullptr);
+  }
+  EXPECT_EQ(store->FindVictim(/*is_urgent=*/true), nullptr);
+  for (int n = 0; n < 150; ++n) store->SetCopy(segments[3].get(), 1024, 100, true);
+  EXPECT_EQ(store->FindVictim(/*is_urgent=*/true), segments[3]);
+  EXPECT_EQ(store->FindVictim(/*is_urgent=*/false), nullptr);
+  for (int n = 0; n < 150; ++n) store->SetCopy(segments[3].get(), 1024, 100, false);
+  EXPECT_EQ(store->FindVictim(/*is_urgent=*/true), nullptr);
+}
+
+// Writes of little data leave the rest of a block unused. Compaction frees that.
+TEST_F(SegmentStoreTest, SegmentOfManySmallWritesIsAVictim) {
+  auto store = Open(1024 * kBlock, 64 * kBlock);
+  const std::shared_ptr<DiskSegment> segment = store->Create(1).value();
+  store->Install(segment);
+  const ChunkRef chunk = MakeChunk(1024);
+  for (uint32_t i = 0; i < 60; ++i) store->Add(segment.get(), 2 * i, chunk.get(), 100);
+  store->Seal(segment.get(), nullptr);
+  EXPECT_EQ(store->FindVictim(/*is_urgent=*/true), segment);
 }
 
 TEST_F(SegmentStoreTest, FullDiskIsAnErrorOfCreate) {
@@ -156,7 +225,19 @@ TEST_F(SegmentStoreTest, FullDiskIsAnErrorOfCreate) {
 TEST_F(SegmentStoreTest, SegmentsAreSmallEnoughForTheLimit) {
   EXPECT_EQ(SegmentStore::DefaultSegmentBytes(1), kBlock);
   EXPECT_EQ(SegmentStore::DefaultSegmentBytes(64 * kBlock), 2 * kBlock);
-  EXPECT_EQ(SegmentStore::DefaultSegmentBytes(uint64_t{1} << 40), uint64_t{256} << 20);
+  EXPECT_EQ(SegmentStore::DefaultSegmentBytes(uint64_t{20} << 30), uint64_t{256} << 20);
+}
+
+// A file descriptor is open for each.
+TEST_F(SegmentStoreTest, SegmentsOfALargeDiskAreFew) {
+  for (int bits = 15; bits <= 50; ++bits) {
+    for (const uint64_t limit : {uint64_t{1} << bits, (uint64_t{3} << bits) - 1}) {
+      const uint64_t bytes = SegmentStore::DefaultSegmentBytes(limit);
+      EXPECT_LE(limit / bytes, 256u) << limit;
+      EXPECT_EQ(bytes % kBlock, 0u) << limit;
+    }
+  }
+  EXPECT_EQ(SegmentStore::DefaultSegmentBytes(uint64_t{1} << 40), uint64_t{4} << 30);
 }
 
 TEST(SegmentStorePosixTest, TwoServersCannotUseTheSameFolder) {
