@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <string_view>
 
 #include "transport/grpc/grpc_internal.h"
 
@@ -11,7 +13,8 @@ namespace reverb::internal {
 
 namespace {
 
-// How often calls are counted, and how long a callback of others may have to wait.
+// How often calls are counted. Callbacks of others may have to wait for two of these, or for kMaxHoldTime at worst, if one
+// of the threads is blocked.
 constexpr Duration kHoldCheckInterval = std::chrono::milliseconds(20);
 // A hold begins with so many calls in an interval, and ends with fewer than these.
 constexpr uint64_t kMinCallsToHold = 16;
@@ -22,8 +25,13 @@ constexpr Duration kMaxHoldTime = 5 * kHoldCheckInterval;
 // Whether this thread is in Post().
 thread_local bool is_posting = false;
 
-// gRPC has half as many callback threads as there are processors, within bounds.
-int NumCallbackThreads() { return static_cast<int>(std::clamp(sysconf(_SC_NPROCESSORS_CONF) / 2, 2l, 16l)); }
+// Returns how many threads may be held. gRPC has half as many callback threads as there are processors, within bounds.
+// None if a program has chosen another way to wait than epoll, in which a caller waits for its own sockets only.
+int NumCallbackThreads() {
+  const char* const strategy = std::getenv("GRPC_POLL_STRATEGY");
+  if (strategy != nullptr && std::string_view(strategy).find("epoll") == std::string_view::npos) return 0;
+  return static_cast<int>(std::clamp(sysconf(_SC_NPROCESSORS_CONF) / 2, 2l, 16l));
+}
 
 }  // namespace
 
@@ -53,7 +61,7 @@ void CallbackHold::HoldIfFrequent() {
   uint64_t number = 0;
   {
     MutexLock lock(&mu_);
-    if (state_ != State::kWorking || num_users_ > 0) return;
+    if (state_ != State::kWorking || num_users_ > 0 || num_threads_ == 0) return;
     // Not before an interval without users has passed: else a stream that is used now and then would end a hold each time.
     const TimePoint now = RealClock()->Now();
     if (now - looked_ < kHoldCheckInterval) return;

@@ -8,8 +8,8 @@
 // Streams and servers need the callback threads, single calls do not. So while a process makes single calls often, and has
 // neither a server nor a stream that waits for its server, its callback threads sleep, each inside a callback. They
 // return to work at once when a stream is used, and after some milliseconds without single calls. One of them returns for
-// a moment every few milliseconds nevertheless: for the end of a stream that is not used, and for the callbacks of a
-// program that uses gRPC itself.
+// a moment every 20 ms nevertheless, and runs the callbacks that wait: for the end of a stream that is not used, and for
+// those of a program that uses gRPC itself. (The callers wait for the events of all sockets meanwhile.)
 //
 // Threads: all methods may be called concurrently.
 #ifndef REVERB_TRANSPORT_GRPC_CALLBACK_HOLD_H_
@@ -30,7 +30,7 @@ class CallbackHold {
   // Runs its argument on one of the callback threads, soon.
   using RunOnThread = std::function<void(std::function<void()> function)>;
 
-  // `num_threads`: how many threads there are. If there are fewer, all sleep nevertheless.
+  // `num_threads`: how many threads there are; 0: none is held. If there are fewer, all sleep nevertheless.
   CallbackHold(RunOnThread run, int num_threads) : run_(std::move(run)), num_threads_(num_threads) {}
   CallbackHold(const CallbackHold&) = delete;
   CallbackHold& operator=(const CallbackHold&) = delete;

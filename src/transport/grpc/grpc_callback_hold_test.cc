@@ -148,26 +148,50 @@ TEST_F(CallbackHoldTest, ACallbackThatBlocksDoesNotStopOthers) {
 }
 
 TEST_F(CallbackHoldTest, AThreadThatRunsCallbacksInPlaceIsNotHeld) {
-  CallbackHold hold([](const std::function<void()>& function) { function(); }, 2);
-  for (int i = 0; i < 100; ++i) hold.CountCall();
+  int num_run = 0;
+  CallbackHold hold(
+      [&](const std::function<void()>& function) {
+        ++num_run;
+        function();
+      },
+      2);
+  ASSERT_TRUE(test::WaitUntil([&] {
+    for (int i = 0; i < 20; ++i) hold.CountCall();
+    return num_run > 0;
+  }));
+  EXPECT_EQ(num_run, 2);
   EXPECT_FALSE(hold.is_holding());
   EXPECT_EQ(hold.num_held(), 0);
 }
 
 TEST_F(CallbackHoldTest, UsersComeAndGoDuringCalls) {
   const Caller caller(&hold_);
-  std::vector<std::thread> users;
+  constexpr int kUsers = 4;
   std::atomic<int> num_run{0};
-  for (int t = 0; t < 4; ++t) {
-    users.emplace_back([&] {
-      for (int i = 0; i < 200; ++i) {
-        const CallbackHold::User user(&hold_);
-        if (RunsOnThread()) ++num_run;
-      }
-    });
+  for (int round = 1; round <= 20; ++round) {
+    // The users come as a hold begins.
+    ASSERT_TRUE(test::WaitUntil([&] { return hold_.is_holding(); }));
+    std::vector<std::thread> users;
+    for (int t = 0; t < kUsers; ++t) {
+      users.emplace_back([&] {
+        for (int i = 0; i < 10; ++i) {
+          const CallbackHold::User user(&hold_);
+          if (RunsOnThread()) ++num_run;
+        }
+      });
+    }
+    for (std::thread& user : users) user.join();
+    EXPECT_EQ(num_run, round * kUsers * 10);
   }
-  for (std::thread& user : users) user.join();
-  EXPECT_EQ(num_run, 800);
+}
+
+TEST_F(CallbackHoldTest, NoThreadIsHeldIfNoneMayBe) {
+  std::atomic<int> num_run{0};
+  CallbackHold hold([&](const std::function<void()>&) { ++num_run; }, 0);
+  const Caller caller(&hold);
+  MakeCallsUntilHeld();  // meanwhile
+  EXPECT_FALSE(hold.is_holding());
+  EXPECT_EQ(num_run, 0);
 }
 
 // --- With gRPC's threads --------------------------------------------------------------------------
