@@ -324,11 +324,13 @@ Result<ChunkRef> ColumnStore::EncodeValues(Group& group, uint64_t raw_bytes) {
 
 template <typename RawRows>
 Result<bool> ColumnStore::StoresRaw(Group& group, uint32_t rows, const RawRows& raw_rows) {
+  for (const uint32_t c : group.columns) {
+    if (columns_[c].dtype == DType::kString) return false;
+  }
   raw_columns_.clear();
   bool is_raw = true;
   for (size_t i = 0; i < group.columns.size(); ++i) {
     Column& column = columns_[group.columns[i]];
-    if (column.dtype == DType::kString) return false;
     raw_columns_.push_back(raw_rows(column));
     REVERB_ASSIGN_OR_RETURN(const bool is_raw_column,
                             column.encoder->StoresRaw(raw_columns_.back(), rows, &group.header.columns[i]));

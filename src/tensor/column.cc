@@ -178,7 +178,6 @@ Result<bool> ColumnEncoder::StoresRaw(std::span<const uint8_t> raw_rows, uint32_
     const auto size = static_cast<uint32_t>(count * row_bytes_);
     header->blocks.push_back({.stored_size = size, .raw_size = size, .checksum = 0});
   }
-  next_choice_.reset();
   return true;
 }
 

@@ -238,15 +238,18 @@ Status InsertDecoder::ParseChunkColumn(ProtoReader reader, size_t index) {
   last.clear();
   Reset(&column);
   REVERB_RETURN_IF_ERROR(ParseColumnHeader(reader, &column));
-  // A fixed64 field 3, the checksum, at the end of the only block, which is the end of the column.
-  constexpr char kChecksumTag = 3 << 3 | static_cast<char>(ProtoType::kFixed64);
-  if (column.blocks.size() != 1 || bytes.size() > kMaxKeptColumnBytes || bytes.size() <= kChecksumBytes ||
-      bytes[bytes.size() - kChecksumBytes - 1] != kChecksumTag ||
-      std::memcmp(bytes.data() + bytes.size() - kChecksumBytes, &column.blocks[0].checksum, kChecksumBytes) !=
-          0) {
+  if (column.blocks.size() != 1 || bytes.size() > kMaxKeptColumnBytes || bytes.size() <= kChecksumBytes) {
     return Status::Ok();
   }
-  last = bytes;
+  // Keeps the column if it ends with the checksum of its block, which is so if other bytes there are another checksum.
+  std::string other(bytes);
+  for (size_t i = other.size() - kChecksumBytes; i < other.size(); ++i)
+    other[i] = static_cast<char>(~other[i]);
+  ColumnHeader other_column;
+  if (ParseColumnHeader(ProtoReader(other), &other_column).ok() && other_column.blocks.size() == 1 &&
+      other_column.blocks[0].checksum == ~column.blocks[0].checksum) {
+    last = bytes;
+  }
   return Status::Ok();
 }
 

@@ -28,7 +28,7 @@ class RowsSocket {
   RowsSocket(const RowsSocket&) = delete;
   RowsSocket& operator=(const RowsSocket&) = delete;
 
-  // Returns false if the server has closed the socket, or has sent what nobody has asked for.
+  // Returns false if the server has closed the socket, or has sent what nobody has asked for, or may have: the loop reads.
   bool IsUsable();
   Result<RowsReply> Call(const RowsRequest& request, const CallSocket::OnWait& on_wait);
   // Returns whether another call may follow.
