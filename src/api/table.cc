@@ -34,7 +34,7 @@ Result<internal::ColumnHeader> EncodeColumn(const TensorView& tensor, size_t ind
                                         : encoder.Encode(tensor.bytes(), rows, payload);
 }
 
-// Brings the data of items into memory. Leaves out those whose data is lost.
+// Brings the data of items into memory. Leaves out those whose data is lost, or cannot be read for now: the tier logs why.
 void FetchAll(const std::shared_ptr<internal::ConcurrentTable>& table, std::vector<internal::Sample>* items) {
   if (internal::ChunkTier* const tier = table->store()->tier()) {
     *items = internal::FetchSamplesAndWait(tier, table, std::move(*items)).samples;

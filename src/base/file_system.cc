@@ -201,8 +201,8 @@ class PosixRandomAccessFile final : public RandomAccessFile {
 class PosixBlockFile final : public BlockFile {
  public:
   // `sync`: fdatasync(), or what a test replaces it with; null with direct I/O.
-  PosixBlockFile(std::string path, Fd fd, int (*sync)(int))
-      : path_(std::move(path)), fd_(fd.Release()), sync_(sync) {}
+  PosixBlockFile(std::string path, Descriptor fd, int (*sync)(int))
+      : path_(std::move(path)), fd_(std::move(fd)), sync_(sync) {}
   ~PosixBlockFile() override { fd_.CloseFile(); }
 
   Status Write(uint64_t offset, std::span<const uint8_t> bytes) override {
@@ -265,7 +265,7 @@ class PosixBlockFile final : public BlockFile {
 };
 
 // Reserves the space of a new file and returns it. Removes the file if that fails.
-Result<std::unique_ptr<BlockFile>> ReserveBlockFile(const std::string& path, uint64_t size, Fd fd,
+Result<std::unique_ptr<BlockFile>> ReserveBlockFile(const std::string& path, uint64_t size, Descriptor fd,
                                                     int (*sync)(int)) {
   bool is_reserved = Retry([&] { return ::fallocate(fd.get(), 0, 0, static_cast<off_t>(size)); }) == 0;
   if (!is_reserved && errno == EOPNOTSUPP) {
@@ -295,7 +295,7 @@ class MappedFile final : public BufferOwner {
 // so that the lock ends with this process. The lock file contains our process ID for the error messages of others.
 class PosixFileLock final : public FileLock {
  public:
-  explicit PosixFileLock(Fd fd) : fd_(fd.Release()) {
+  explicit PosixFileLock(Descriptor fd) : fd_(std::move(fd)) {
     // For error messages only, so failures do not matter.
     const std::string holder = std::to_string(::getpid()) + "\n";
     if (::ftruncate(fd_.get(), 0) == 0) (void)!::pwrite(fd_.get(), holder.data(), holder.size(), 0);
@@ -306,9 +306,9 @@ class PosixFileLock final : public FileLock {
   }
 
   // Returns the process that has locked the file, if the file contains its ID.
-  static std::optional<pid_t> ReadHolder(const Fd& fd) {
+  static std::optional<pid_t> ReadHolder(int fd) {
     char text[24];
-    const ssize_t size = ::pread(fd.get(), text, sizeof(text), 0);
+    const ssize_t size = ::pread(fd, text, sizeof(text), 0);
     pid_t holder = 0;
     if (size <= 0 || std::from_chars(text, text + size, holder).ec != std::errc() || holder <= 0) {
       return std::nullopt;
@@ -320,7 +320,7 @@ class PosixFileLock final : public FileLock {
   const Descriptor fd_;
 };
 
-Status LockTimeout(const std::string& path, const Fd& fd, std::chrono::nanoseconds timeout) {
+Status LockTimeout(const std::string& path, int fd, std::chrono::nanoseconds timeout) {
   char seconds[32];
   std::snprintf(seconds, sizeof(seconds), "%g s", std::chrono::duration<double>(timeout).count());
   std::string message = "cannot lock \"" + path + "\" within " + seconds + ": ";
@@ -351,7 +351,7 @@ class PosixFileSystemImpl final : public FileSystem {
 
   Result<std::unique_ptr<BlockFile>> NewBlockFile(const std::string& path, uint64_t size) override {
     const int descriptor = Retry([&] { return ::open(path.c_str(), kNewFile | O_DIRECT, 0666); });
-    if (descriptor >= 0) return ReserveBlockFile(path, size, Fd(descriptor), /*sync=*/nullptr);
+    if (descriptor >= 0) return ReserveBlockFile(path, size, Descriptor(descriptor), /*sync=*/nullptr);
     if (errno != EINVAL) return FileError("create", path, errno);
     // The file system has no direct I/O. Some have created the file by then.
     (void)::unlink(path.c_str());
@@ -469,13 +469,14 @@ class PosixFileSystemImpl final : public FileSystem {
 
   Result<std::unique_ptr<FileLock>> LockFile(const std::string& path,
                                              std::chrono::nanoseconds timeout) override {
-    REVERB_ASSIGN_OR_RETURN(Fd fd, Open(path, O_RDWR | O_CREAT));
+    REVERB_ASSIGN_OR_RETURN(Fd opened, Open(path, O_RDWR | O_CREAT));
+    Descriptor fd = opened.Release();  // a child that is forked while this waits would share the lock
     const auto start = std::chrono::steady_clock::now();
     while (Retry([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
       const int error = errno;
       if (error == EWOULDBLOCK) {
         const auto left = timeout - (std::chrono::steady_clock::now() - start);
-        if (left <= left.zero()) return LockTimeout(path, fd, timeout);
+        if (left <= left.zero()) return LockTimeout(path, fd.get(), timeout);
         std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, kLockRetryInterval));
         continue;
       }
@@ -560,7 +561,7 @@ Result<std::unique_ptr<BlockFile>> NewBufferedBlockFile(const std::string& path,
                                                         int (*sync)(int)) {
   const int descriptor = Retry([&] { return ::open(path.c_str(), kNewFile, 0666); });
   if (descriptor < 0) return FileError("create", path, errno);
-  return ReserveBlockFile(path, size, Fd(descriptor), sync);
+  return ReserveBlockFile(path, size, Descriptor(descriptor), sync);
 }
 
 Status FileError(std::string_view operation, std::string_view path, int error) {

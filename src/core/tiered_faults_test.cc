@@ -75,8 +75,8 @@ TEST_F(TieredFaultsTest, WritesContinueInAnotherFileAfterAnErrorOfTheMedium) {
   const auto table = MakeTable();
   for (uint64_t key = 1; key <= 50; ++key) ASSERT_OK(Insert(*table, key));
   EXPECT_EQ(NumFiles(), 1u);
-  const int64_t before = fs_.num_operations(FakeFileSystem::Kind::kWrite);
   fs_.Inject({.kind = FakeFileSystem::Kind::kWrite, .for_ever = true});
+  const int64_t before = fs_.num_operations(FakeFileSystem::Kind::kWrite);
   uint64_t key = 51;
   ASSERT_TRUE(WaitUntil([&] {
     if (Insert(*table, key, 1ms).ok()) ++key;
@@ -86,6 +86,32 @@ TEST_F(TieredFaultsTest, WritesContinueInAnotherFileAfterAnErrorOfTheMedium) {
   for (; key <= 100; ++key) ASSERT_OK(Insert(*table, key));
   EXPECT_EQ(NumFiles(), 2u);
   ExpectAllReadable(table, 100);
+}
+
+// Compaction that fails goes on before new data takes the room that is kept for it. Else neither could go on.
+TEST_F(TieredFaultsTest, CompactionGoesOnAfterErrors) {
+  ChunkTier::Options options = TierOptions();
+  options.memory_limit = 100 * int64_t{kTieredPayload};
+  options.segment_bytes = 65536;
+  options.disk_limit = 16 * 65536;
+  Open(options);
+  // Items leave in random order, so that no file is empty soon.
+  TableOptions table_options;
+  table_options.max_size = 230;
+  table_options.remover = SelectorOptions::Uniform(1);
+  const auto table = MakeTable(table_options);
+  constexpr int kErrors[] = {EIO, ENOMEM, EAGAIN};
+  for (uint64_t key = 1; key <= 3000; ++key) {
+    const auto kind = key % 3 == 0 ? FakeFileSystem::Kind::kRead : FakeFileSystem::Kind::kWrite;
+    if (key % 10 == 0) {
+      fs_.Inject({.kind = kind, .after = static_cast<int64_t>(key % 7), .error = kErrors[key / 10 % 3]});
+    }
+    ASSERT_OK(Insert(*table, key, 20s)) << key;
+  }
+  fs_.ClearFault();
+  EXPECT_LE(store_->tier()->stats().file_bytes, options.disk_limit);
+  ExpectAllReadable(table, table->size());
+  EXPECT_GE(table->size() + store_->tier()->stats().lost_chunks, 230);
 }
 
 // The error may pass: not everything that is on the disk is evicted meanwhile.
@@ -198,6 +224,7 @@ TEST_F(TieredFaultsTest, DataIsNotLostWhenTheSystemCannotReadIt) {
   Open(TierOptions());
   const auto table = MakeTable();
   for (uint64_t key = 1; key <= 50; ++key) ASSERT_OK(Insert(*table, key));
+  uint64_t key = 2;  // another one each time, since what is read twice stays in memory
   for (const int error : {EAGAIN, ENOMEM, EMFILE, EINTR, ENXIO, EINVAL}) {
     fs_.Inject({.kind = FakeFileSystem::Kind::kRead, .for_ever = true, .error = error});
     const FetchedSamples one = FetchOne(table, 1);
@@ -205,7 +232,9 @@ TEST_F(TieredFaultsTest, DataIsNotLostWhenTheSystemCannotReadIt) {
     EXPECT_EQ(one.lost, 0);
     // One that passes is not noticed.
     fs_.Inject({.kind = FakeFileSystem::Kind::kRead, .error = error});
-    EXPECT_EQ(FetchOne(table, 2).samples.size(), 1u) << error;
+    const int64_t before = fs_.num_operations(FakeFileSystem::Kind::kRead);
+    EXPECT_EQ(FetchOne(table, key++).samples.size(), 1u) << error;
+    EXPECT_EQ(fs_.num_operations(FakeFileSystem::Kind::kRead), before + 2) << "it was read again";
   }
   fs_.ClearFault();
   EXPECT_EQ(store_->tier()->stats().lost_chunks, 0);

@@ -16,6 +16,7 @@ namespace reverb::internal {
 namespace {
 
 constexpr uint64_t kWriteBlock = BlockFile::kBlockBytes;
+constexpr size_t kMaxLooks = 4096;  // at chunks while the lock is held
 
 uint64_t RoundUpToBlock(uint64_t bytes) { return (bytes + kWriteBlock - 1) / kWriteBlock * kWriteBlock; }
 
@@ -68,7 +69,8 @@ struct ChunkTier::Victim {
   uint32_t head_bytes = 0;  // of its record, before the payload
   uint64_t offset = 0;      // where it is now
   uint32_t ordinal = 0;
-  bool is_written = false;  // false: it could not be read
+  bool is_written = false;     // false: it could not be read
+  bool is_unreadable = false;  // for now: the error says nothing about the data
 };
 
 int64_t ChunkTier::MemoryLimit() const {
@@ -158,7 +160,6 @@ void ChunkTier::RemoveDead() {
 
 // Takes chunks off the list until the rest fits or a write is full. Those that are on disk already are dropped at once.
 std::vector<ChunkTier::Victim> ChunkTier::ChooseVictims(std::vector<ChunkRef>* released) {
-  constexpr size_t kMaxLooks = 4096;  // while the lock is held
   std::vector<Victim> victims;
   uint64_t bytes = 0;
   int64_t left = resident_bytes_.load(std::memory_order_relaxed) - TargetBytes();
@@ -189,11 +190,9 @@ std::vector<ChunkTier::Victim> ChunkTier::ChooseVictims(std::vector<ChunkRef>* r
 }
 
 bool ChunkTier::MoveSome() {
-  // At the limit, a compaction that has begun goes first. New data would fill the segment that is kept for it, and then
-  // neither could go on.
-  if (victim_ != nullptr && !segments_->HasRoomFor(0, /*is_compaction=*/false) &&
-      CompactSome(/*is_urgent=*/true) == Compaction::kGained) {
-    return true;
+  if (CompactionGoesFirst()) {
+    const Compaction gain = CompactSome(/*is_urgent=*/true);
+    if (gain != Compaction::kNone) return gain == Compaction::kGained;
   }
   std::vector<ChunkRef> released;
   std::vector<Victim> victims = ChooseVictims(&released);
@@ -251,16 +250,18 @@ Status ChunkTier::PrepareSegment(uint64_t bytes, size_t records, bool is_compact
     return Status::Ok();
   }
   const uint64_t needed = bytes + end_bytes(0);
+  uint64_t most_bytes = UINT64_MAX;
   {
     MutexLock lock(&mu_);
     is_at_limit_ = !segments_->HasRoomFor(needed, is_compaction);
+    if (is_compaction) most_bytes = segments_->free_bytes();
     if (is_at_limit_) {
       return Status::FailedPrecondition(
           "storage: the files in \"" + options_.path + "\" take " + std::to_string(segments_->file_bytes()) +
           " bytes, all that disk_limit = " + std::to_string(options_.disk_limit) + " allows");
     }
   }
-  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<DiskSegment> next, files_->Create(needed));
+  REVERB_ASSIGN_OR_RETURN(std::shared_ptr<DiskSegment> next, files_->Create(needed, most_bytes));
   std::shared_ptr<const PayloadFile> file;
   if (current_ != nullptr) file = files_->WriteEnd(current_.get());
   MutexLock lock(&mu_);
@@ -313,6 +314,7 @@ Status ChunkTier::WriteAll(std::vector<Victim>* victims, bool is_compaction) {
       const Status read = reader.Read(victim.old_offset, size, payload);
       // What is lost stays where it is; reading it for a sample fails as well.
       if (read.code() == StatusCode::kDataLoss) continue;
+      victim.is_unreadable = !read.ok();
       REVERB_RETURN_IF_ERROR(read);
     }
     std::memcpy(buffer.data() + at, this_head, victim.head_bytes);
@@ -348,22 +350,50 @@ void ChunkTier::SetPlace(const Victim& victim) {
   state.segment = current_.get();
   state.offset = victim.offset;
   state.ordinal = victim.ordinal;
-  state.head_bytes = static_cast<uint16_t>(std::min<uint32_t>(victim.head_bytes, UINT16_MAX));
+  state.head_bytes = victim.head_bytes;
   segments_->Add(current_.get(), victim.ordinal, victim.chunk.get(), state.head_bytes);
   if (state.resident != nullptr) {
     segments_->SetCopy(current_.get(), victim.chunk->payload_size(), state.head_bytes, true);
   }
 }
 
+uint64_t ChunkTier::BytesToMove(const DiskSegment& segment) const {
+  // Each write may end with a filler, of half a block on average.
+  const uint64_t writes = segment.live_bytes / options_.write_bytes + segment.chunks.size() / kMaxLooks + 1;
+  return RoundUpToBlock(kSegmentHeaderBytes + segment.live_record_bytes + writes * kWriteBlock / 2 +
+                        MaxSegmentEndBytes(segment.live_count + writes));
+}
+
+uint64_t ChunkTier::BytesLeft() const {
+  return current_ != nullptr ? current_->file_bytes - current_->written_bytes : 0;
+}
+
+bool ChunkTier::CompactionGoesFirst() const {
+  if (!segments_->uses_reserve()) return false;
+  return victim_ == nullptr || BytesLeft() < BytesToMove(*victim_) + 2 * options_.write_bytes;
+}
+
+std::shared_ptr<DiskSegment> ChunkTier::FindVictim(bool is_urgent) const {
+  std::shared_ptr<DiskSegment> victim = segments_->FindVictim(is_urgent);
+  // While the room that is kept for compaction is in use, one must not begin that it could not end.
+  if (victim != nullptr && segments_->uses_reserve() &&
+      BytesToMove(*victim) > std::max(BytesLeft(), segments_->free_bytes())) {
+    return nullptr;
+  }
+  return victim;
+}
+
 ChunkTier::Compaction ChunkTier::CompactSome(bool is_urgent) {
   if (victim_ == nullptr) {
-    victim_ = segments_->FindVictim(is_urgent);
+    victim_ = FindVictim(is_urgent);
     next_in_victim_ = 0;
   }
   if (victim_ == nullptr) return Compaction::kNone;
   std::vector<Victim> victims;
   uint64_t bytes = 0;
-  for (; next_in_victim_ < victim_->chunks.size() && bytes < options_.write_bytes; ++next_in_victim_) {
+  for (size_t looks = 0;
+       next_in_victim_ < victim_->chunks.size() && bytes < options_.write_bytes && looks < kMaxLooks;
+       ++next_in_victim_, ++looks) {
     Chunk* const chunk = victim_->chunks[next_in_victim_];
     if (chunk == nullptr) continue;
     if (chunk->tiered().resident != nullptr) {  // the copy is not needed
@@ -379,6 +409,10 @@ ChunkTier::Compaction ChunkTier::CompactSome(bool is_urgent) {
   const Status status = victims.empty() ? Status::Ok() : WriteAll(&victims, /*is_compaction=*/true);
   mu_.Lock();
   uint64_t written = 0;
+  // A segment that cannot be read again and again would keep others from being compacted.
+  const bool is_unreadable = std::ranges::any_of(victims, &Victim::is_unreadable);
+  if (is_unreadable && victim_->has_read_error) victim_->is_damaged = true;
+  victim_->has_read_error = is_unreadable;
   for (const Victim& victim : victims) {
     if (!status.ok()) break;
     if (!victim.is_written) {
@@ -403,6 +437,7 @@ void ChunkTier::NoteWrite(const Status& status, uint64_t bytes) {
   const bool was_failing = is_failing_.exchange(!status.ok(), std::memory_order_relaxed);
   write_error_ = status;
   if (!status.ok()) {
+    room_made_.NotifyAll();  // those that do not wait for room that does not come
     write_again_ = std::chrono::steady_clock::now() + options_.retry_interval;
     freed_bytes_ = 0;
     const bool is_room_expected = segments_->has_dead() && MayRemove();

@@ -322,7 +322,8 @@ void ChunkTier::FreePlace(Chunk* chunk) {
   if (state.resident != nullptr) segments_->SetCopy(segment, bytes, state.head_bytes, false);
   segments_->Free(segment, state.ordinal, bytes, state.head_bytes);
   freed_bytes_ += bytes;
-  if (segments_->has_dead()) evictable_bytes_.store(0, std::memory_order_relaxed);  // a file is removed
+  if (segments_->has_dead() && MayRemove())
+    evictable_bytes_.store(0, std::memory_order_relaxed);  // a file is removed
   if (segments_->has_dead() || is_failing()) mover_wanted_.NotifyOne();
 }
 
@@ -490,8 +491,11 @@ class ChunkTier::FetchBatch final : public ReadSink, public std::enable_shared_f
     if (!status.ok() && MayTryAgain(place, status)) {
       return tier_->reader_.Submit({ReadOf(index)});
     }
-    const Buffer buffer(place.block, payload.data(), payload.size());
-    Result<ChunkRef> resident = status.ok() ? MakeResident(chunk, place, buffer) : Result<ChunkRef>(status);
+    Result<ChunkRef> resident = [&]() -> Result<ChunkRef> {
+      const Buffer buffer(place.block, payload.data(), payload.size());  // freed before anyone is told
+      if (!status.ok()) return status;
+      return MakeResident(chunk, place, buffer);
+    }();
     if (!resident.ok()) status = resident.status();
     if (resident.ok()) {
       if (tier_->ledger_ != nullptr) (*resident)->AttachLedger(tier_->ledger_);

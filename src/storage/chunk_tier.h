@@ -179,6 +179,15 @@ class ChunkTier final : public PayloadTier {
   enum class Compaction : uint8_t { kNone, kGained, kFailed };
   // Moves some payloads of a segment that is mostly dead, if there is one.
   Compaction CompactSome(bool is_urgent) REQUIRES(mu_);
+  // Returns the segment to compact next, if there is room for its payloads.
+  std::shared_ptr<DiskSegment> FindVictim(bool is_urgent) const REQUIRES(mu_);
+  // Returns whether compaction goes before new data, which would fill the room that is kept for it: then neither could
+  // go on.
+  bool CompactionGoesFirst() const REQUIRES(mu_);
+  // Returns about how many bytes the live records of a segment take in another one.
+  uint64_t BytesToMove(const DiskSegment& segment) const;
+  // Returns the bytes that are left in the current segment.
+  uint64_t BytesLeft() const;
   void RemoveDead() REQUIRES(mu_);
   std::vector<Victim> ChooseVictims(std::vector<ChunkRef>* released) REQUIRES(mu_);
   // Makes the current segment one that has room for `bytes` of so many records.

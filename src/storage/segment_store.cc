@@ -92,12 +92,9 @@ SegmentStore::~SegmentStore() {
   for (const auto& segment : dead_) (void)RemoveFile(*segment);
 }
 
-uint64_t SegmentStore::SegmentBytes(uint64_t bytes) const {
-  return std::max(options_.segment_bytes, RoundUp(bytes));
-}
-
-Result<std::shared_ptr<DiskSegment>> SegmentStore::Create(uint64_t bytes) {
-  const uint64_t size = SegmentBytes(bytes);
+Result<std::shared_ptr<DiskSegment>> SegmentStore::Create(uint64_t bytes, uint64_t most_bytes) {
+  const uint64_t most = most_bytes / BlockFile::kBlockBytes * BlockFile::kBlockBytes;
+  const uint64_t size = std::min(std::max(options_.segment_bytes, RoundUp(bytes)), most);
   const uint64_t number = next_number_.fetch_add(1);
   const std::string path = options_.path + "/" + PayloadsName(number);
   REVERB_ASSIGN_OR_RETURN(std::unique_ptr<BlockFile> file, fs_->NewBlockFile(path, size));
@@ -179,8 +176,9 @@ void SegmentStore::Bury(DiskSegment* segment) {
 }
 
 bool SegmentStore::HasRoomFor(uint64_t bytes, bool is_compaction) const {
-  const uint64_t kept = is_compaction ? 0 : options_.segment_bytes;
-  return file_bytes_ + SegmentBytes(bytes) + kept <= options_.disk_limit;
+  const uint64_t needed = RoundUp(bytes);
+  if (is_compaction) return needed <= free_bytes();
+  return std::max(options_.segment_bytes, needed) + options_.segment_bytes <= free_bytes();
 }
 
 uint64_t SegmentStore::DeadBytes(const DiskSegment& segment) const {

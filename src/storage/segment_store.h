@@ -14,6 +14,7 @@
 #ifndef REVERB_STORAGE_SEGMENT_STORE_H_
 #define REVERB_STORAGE_SEGMENT_STORE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -42,8 +43,9 @@ struct DiskSegment : std::enable_shared_from_this<DiskSegment> {
   uint64_t live_record_bytes = 0;  // of these: of those that are needed
   uint64_t copy_bytes = 0;         // of these: of those whose payload is in memory too
   bool is_sealed = false;
-  bool is_damaged = false;     // could not be compacted
-  std::vector<Chunk*> chunks;  // by ordinal; null = dead, or a filler
+  bool is_damaged = false;      // could not be compacted
+  bool has_read_error = false;  // the last attempt to compact it could not read it
+  std::vector<Chunk*> chunks;   // by ordinal; null = dead, or a filler
 };
 
 class SegmentStore {
@@ -70,8 +72,8 @@ class SegmentStore {
   // Without zeros.
   const Options& options() const { return options_; }
 
-  // Creates a segment with room for `bytes`, usually more.
-  Result<std::shared_ptr<DiskSegment>> Create(uint64_t bytes);
+  // Creates a segment with room for `bytes`, usually more, but at most for `most_bytes`.
+  Result<std::shared_ptr<DiskSegment>> Create(uint64_t bytes, uint64_t most_bytes = UINT64_MAX);
   // Writes the index of a segment and gives back the space behind it. Null if that fails: the segment can be used
   // all the same, but not by checkpoints.
   std::shared_ptr<const PayloadFile> WriteEnd(DiskSegment* segment);
@@ -85,8 +87,14 @@ class SegmentStore {
   // `file`: of WriteEnd().
   void Seal(DiskSegment* segment, std::shared_ptr<const PayloadFile> file);
 
-  // Returns whether the limit allows a new segment with room for `bytes`. One more is kept for compaction.
+  // Returns whether the limit allows a new segment with room for `bytes`. The room of one more is kept for compaction,
+  // whose segments may be smaller than others: sealed segments differ in size, so the limit need not leave room for a
+  // whole one.
   bool HasRoomFor(uint64_t bytes, bool is_compaction) const;
+  // Returns the room that is left below the limit.
+  uint64_t free_bytes() const { return options_.disk_limit - std::min(options_.disk_limit, file_bytes_); }
+  // Returns whether less room is left than is kept for compaction.
+  bool uses_reserve() const { return free_bytes() < options_.segment_bytes; }
   // Returns the sealed segment with the most dead bytes, and copies of what is in memory if it is urgent. Null if
   // compaction would gain little: unless `is_urgent`, half of the segment and of all bytes must be dead, otherwise a
   // tenth of the segment. Compaction ends: what it writes has no dead bytes, and no copies.
@@ -107,8 +115,6 @@ class SegmentStore {
   SegmentStore(FileSystem* fs, const Options& options);
   // Moves a segment from the list to the dead ones.
   void Bury(DiskSegment* segment);
-  // Returns the size of a segment with room for `bytes`.
-  uint64_t SegmentBytes(uint64_t bytes) const;
   // Returns the bytes of a segment that compaction frees: those of dead records, and what it takes more than a segment
   // with these records, written at once, may take.
   uint64_t DeadBytes(const DiskSegment& segment) const;

@@ -144,6 +144,21 @@ TEST_F(SegmentStoreTest, LimitKeepsASegmentForCompaction) {
   EXPECT_FALSE(store->HasRoomFor(1, /*is_compaction=*/false));
   EXPECT_TRUE(store->HasRoomFor(1, /*is_compaction=*/true));
   EXPECT_FALSE(store->HasRoomFor(3 * kBlock, /*is_compaction=*/true));
+  EXPECT_FALSE(store->uses_reserve());
+}
+
+// Sealed segments differ in size, so that what is left may be less than a segment.
+TEST_F(SegmentStoreTest, CompactionUsesWhatTheLimitLeaves) {
+  auto store = Open(16 * kBlock, 4 * kBlock);
+  store->Install(store->Create(1).value());
+  store->Install(store->Create(9 * kBlock).value());
+  EXPECT_TRUE(store->uses_reserve());
+  EXPECT_EQ(store->free_bytes(), 3 * kBlock);
+  EXPECT_TRUE(store->HasRoomFor(3 * kBlock, /*is_compaction=*/true));
+  EXPECT_FALSE(store->HasRoomFor(3 * kBlock + 1, /*is_compaction=*/true));
+  EXPECT_FALSE(store->HasRoomFor(1, /*is_compaction=*/false));
+  store->Install(store->Create(2 * kBlock, store->free_bytes()).value());
+  EXPECT_EQ(store->file_bytes(), 16 * kBlock);
 }
 
 TEST_F(SegmentStoreTest, VictimIsTheSegmentWithTheMostDeadBytes) {

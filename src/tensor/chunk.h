@@ -99,20 +99,20 @@ class PayloadTier {
 // What a tier records in each of its chunks. Except for `tier`, guarded by the tier's lock.
 struct TieredState {
   PayloadTier* tier = nullptr;
-  Chunk* resident = nullptr;    // a reference; null: only on disk
-  void* link = nullptr;         // to the chunk of a writer that this one was created for; null: there is none
-  void* segment = nullptr;      // the file that contains the payload; null: only in memory
-  uint64_t offset = 0;          // of the payload in the file
-  uint32_t ordinal = 0;         // of its record in the file
-  bool is_pinned = false;       // stays in memory
-  bool is_pin_counted = false;  // the pinned payload counts as stored
-  bool is_kept = false;         // counts although no item refers to it: it was loaded, or a snapshot shows it
-  bool is_listed = false;       // in the list of those that may leave the memory
-  bool is_moving = false;       // being written
-  bool was_used = false;        // since it was last considered for leaving the memory, or since it left
-  uint16_t head_bytes = 0;      // of its record in the file, before the payload; at most 65535
-  uint32_t used_in = 0;         // the period in which it was last read from disk
-  Chunk* prev = nullptr;        // in the list
+  Chunk* resident = nullptr;   // a reference; null: only on disk
+  void* link = nullptr;        // to the chunk of a writer that this one was created for; null: there is none
+  void* segment = nullptr;     // the file that contains the payload; null: only in memory
+  uint64_t offset = 0;         // of the payload in the file
+  uint32_t ordinal = 0;        // of its record in the file
+  uint32_t head_bytes = 0;     // of its record in the file, before the payload
+  bool is_pinned : 1 = false;  // stays in memory
+  bool is_pin_counted : 1 = false;  // the pinned payload counts as stored
+  bool is_kept : 1 = false;    // counts although no item refers to it: it was loaded, or a snapshot shows it
+  bool is_listed : 1 = false;  // in the list of those that may leave the memory
+  bool is_moving : 1 = false;  // being written
+  bool was_used : 1 = false;   // since it was last considered for leaving the memory, or since it left
+  uint32_t used_in = 0;        // the period in which it was last read from disk
+  Chunk* prev = nullptr;       // in the list
   Chunk* next = nullptr;
 };
 
