@@ -80,6 +80,11 @@ void ProtoReader::CopyOut(uint8_t* out, size_t size) {
 
 void ProtoReader::Advance(size_t size) {
   auto left = static_cast<size_t>(end_ - here_);
+  if (size - left == rest_) {  // the last field, mostly a payload
+    here_ = end_;
+    rest_ = 0;
+    return;
+  }
   while (size > left && rest_ > 0) {  // there may be a thousand slices
     size -= left;
     ++slice_;
