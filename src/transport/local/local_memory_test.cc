@@ -2,15 +2,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -465,39 +462,6 @@ TEST_F(LocalMemoryTest, ReturnsOfMessagesThatWereNotSentEndTheStream) {
 }
 
 // --- Processes ---
-
-class ChildProcess {
- public:
-  explicit ChildProcess(const std::function<void()>& run) : pid_(fork()) {
-    if (pid_ == 0) {
-      run();
-      _exit(testing::Test::HasFailure() ? 1 : 0);
-    }
-  }
-  ~ChildProcess() {
-    Kill(SIGKILL);
-    (void)Wait();
-  }
-  void Kill(int signal) {
-    if (pid_ > 0) kill(pid_, signal);
-  }
-  // Returns when all threads of the process are stopped.
-  void Stop() {
-    int status = 0;
-    Kill(SIGSTOP);
-    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
-    EXPECT_TRUE(WIFSTOPPED(status));
-  }
-  // Returns the exit status; -1 if a signal has ended the process.
-  int Wait() {
-    int status = 0;
-    if (pid_ <= 0 || waitpid(std::exchange(pid_, -1), &status, 0) < 0) return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
- private:
-  pid_t pid_;
-};
 
 #ifndef REVERB_TSAN
 TEST_F(LocalMemoryTest, AKilledClientReleasesItsMemoryAtOnce) {
