@@ -143,7 +143,7 @@ struct LocalWelcome {
   uint32_t version = kLocalVersion;
   LocalIdentity identity;
   Id128 life_id{};
-  uint64_t max_pinned_bytes = 0;  // of messages that the client may refer to, on this socket
+  uint64_t max_pinned_bytes = 0;  // of messages that the client's process may refer to, on all of its sockets
 };
 
 WireMessage EncodeLocalHello(const LocalHello& hello);

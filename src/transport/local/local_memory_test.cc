@@ -228,6 +228,32 @@ TEST_F(LocalMemoryTest, AServerCopiesWhatExceedsTheLimit) {
   EXPECT_TRUE(WaitUntil([&] { return source_.num_blocks == 1; }));
 }
 
+TEST_F(LocalMemoryTest, TheLimitIsOfAllSocketsOfAProcess) {
+  StartServer({.path = {}, .max_pinned_bytes = 50'000});
+  RawSocket other(path_);
+  other.Open(Method::kSample, EncodeSampleRequest({.hello = test::ExampleHello(), .request = {}}));
+  TAKE_OR_FAIL(other_session, handler_->samples);
+  // Returns the number of references of the next message to it.
+  const auto next_references = [&]() -> size_t {
+    while (std::optional<IncomingFrame> frame = other.Receive()) {
+      if (frame->header.kind == FrameKind::kMessage) return frame->header.num_references;
+    }
+    return SIZE_MAX;
+  };
+  EXPECT_EQ(next_references(), 0u) << "the welcome";
+  {
+    RawSocket raw(path_);
+    const auto session = OpenRaw(&raw);  // holds 40 kB
+    other_session->peer->Reply(ReplyOf(SharedTrajectory()));
+    EXPECT_EQ(next_references(), 0u);
+    raw.Close();
+    EXPECT_TRUE(session->gone.Take());
+    EXPECT_TRUE(NothingIsPinned());
+  }
+  other_session->peer->Reply(ReplyOf(SharedTrajectory()));
+  EXPECT_EQ(next_references(), 1u) << "a closed socket holds nothing";
+}
+
 TEST_F(LocalMemoryTest, HeldSamplesAreCopiedWhenTheServerAsksForThem) {
   StartServer({.path = {}, .stalled_client_timeout = 400ms});
   SampleEnds sample = OpenGreeted();

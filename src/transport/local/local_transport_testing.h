@@ -67,13 +67,14 @@ class RawSocket {
   }
   // Greets, and sends the first message of a stream.
   void Open(Method method, const WireMessage& first) {
-    Greet();
+    (void)Greet();
     Send(MakeFrame(FrameKind::kRequest, first, method));
   }
-  void Greet() {
+  LocalWelcome Greet() {
     Send(MakeGreeting(*target_));
     const std::optional<IncomingFrame> welcome = Receive();
     EXPECT_TRUE(welcome && welcome->header.kind == FrameKind::kGreeting);
+    return DecodeLocalWelcome(welcome->inline_bytes).value();
   }
 
   // Returns the next frame; nothing when the server has closed the socket. The frame is valid until the next

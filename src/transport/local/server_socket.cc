@@ -25,12 +25,13 @@ FrameLimits LimitsOf(const RequestHandler& handler) {
 // Segments that a client may announce on one socket.
 constexpr size_t kMaxClientSegments = 64;
 
-MessageSocket::Options OptionsOf(const LocalServerCore& core) {
-  const WireLimits& limits = core.handler()->wire_limits();
-  return {.frames = LimitsOf(*core.handler()),
+MessageSocket::Options OptionsOf(LocalServerCore* core, pid_t client) {
+  const WireLimits& limits = core->handler()->wire_limits();
+  const std::shared_ptr<ClientProcess> process = core->ProcessOf(client);
+  return {.frames = LimitsOf(*core->handler()),
           .memory = ProcessSharedMemory(),
           .max_message_bytes = limits.max_message_bytes,
-          .max_sent_pinned_bytes = core.options().max_pinned_bytes,
+          .pinned_sum = std::shared_ptr<BoundedSum>(process, &process->pinned_bytes),
           .max_segments = kMaxClientSegments,
           .sends_bodies = true};
 }
@@ -57,6 +58,17 @@ void LocalServerCore::Leave(ServerSocket* socket) {
   MutexLock lock(&mu_);
   sockets_.erase(socket);
   left_.NotifyAll();
+}
+
+std::shared_ptr<ClientProcess> LocalServerCore::ProcessOf(pid_t pid) {
+  MutexLock lock(&mu_);
+  if (const auto found = processes_.find(pid); found != processes_.end()) {
+    if (std::shared_ptr<ClientProcess> process = found->second.lock()) return process;
+  }
+  std::erase_if(processes_, [](const auto& entry) { return entry.second.expired(); });
+  auto process = std::make_shared<ClientProcess>(options_.max_pinned_bytes);
+  processes_[pid] = process;
+  return process;
 }
 
 std::vector<std::shared_ptr<ServerSocket>> LocalServerCore::sockets() const {
@@ -98,11 +110,11 @@ ServerSocket::Peer ServerSocket::PeerOf(int fd) {
   ucred peer = {};
   socklen_t size = sizeof peer;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
-  return {.is_same_user = peer.uid == geteuid(), .is_this_process = peer.pid == getpid()};
+  return {.pid = peer.pid, .is_same_user = peer.uid == geteuid(), .is_this_process = peer.pid == getpid()};
 }
 
 ServerSocket::ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd, Peer peer)
-    : MessageSocket(loop, std::move(fd), OptionsOf(*core)),
+    : MessageSocket(loop, std::move(fd), OptionsOf(core.get(), peer.pid)),
       traffic_(core->options().traffic),
       core_(std::move(core)),
       peer_(peer) {

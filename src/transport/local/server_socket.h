@@ -8,6 +8,8 @@
 #ifndef REVERB_TRANSPORT_LOCAL_SERVER_SOCKET_H_
 #define REVERB_TRANSPORT_LOCAL_SERVER_SOCKET_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <memory>
@@ -31,6 +33,13 @@ namespace reverb::internal {
 class ServerCalls;
 class ServerSocket;
 
+// What the sockets of one client process use together.
+struct ClientProcess {
+  explicit ClientProcess(uint64_t max_pinned_bytes) : pinned_bytes(max_pinned_bytes) {}
+
+  BoundedSum pinned_bytes;  // of this process's memory that the client refers to
+};
+
 // The state that all sockets of a server share.
 class LocalServerCore {
  public:
@@ -45,6 +54,9 @@ class LocalServerCore {
   // Registers a socket. An error refuses it.
   Status Admit(const std::shared_ptr<ServerSocket>& socket) EXCLUDES(mu_);
   void Leave(ServerSocket* socket) EXCLUDES(mu_);
+  // Returns what the sockets of a process share. Processes whose ID the system hides (0: they are in another PID
+  // namespace) share one.
+  std::shared_ptr<ClientProcess> ProcessOf(pid_t pid) EXCLUDES(mu_);
   bool is_stopping() const EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     return is_stopping_;
@@ -64,6 +76,7 @@ class LocalServerCore {
   CondVar left_;
   bool is_stopping_ GUARDED_BY(mu_) = false;
   std::unordered_map<ServerSocket*, std::weak_ptr<ServerSocket>> sockets_ GUARDED_BY(mu_);
+  std::unordered_map<pid_t, std::weak_ptr<ClientProcess>> processes_ GUARDED_BY(mu_);
 };
 
 // A session's side of a stream: decodes its messages. Called on the socket's loop.
@@ -87,6 +100,7 @@ class ServerSocket final : public MessageSocket {
  public:
   // What the system knows of a client.
   struct Peer {
+    pid_t pid = 0;  // 0: unknown
     bool is_same_user = false;
     bool is_this_process = false;
   };

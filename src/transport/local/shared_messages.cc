@@ -63,11 +63,13 @@ OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_
   Pinned pinned;
 
   references.reserve(message.parts().size());
+  // Of the sum, this message gets what it could use at most; the rest is given back below.
+  const uint64_t most = message.total_bytes() + message.parts().size() * sizeof(FrameReference);
+  const uint64_t max_pinned_bytes = pinned_sum_ != nullptr ? pinned_sum_->AddUpTo(most) : most;
   MutexLock lock(&mu_);
   for (const Buffer& part : message.parts()) {
     std::optional<SharedMemory::Location> at;
-    if (header.inline_bytes <= UINT32_MAX &&
-        pinned_bytes_ + pinned.bytes + part.size() <= max_pinned_bytes_) {
+    if (header.inline_bytes <= UINT32_MAX && pinned.bytes + part.size() <= max_pinned_bytes) {
       at = memory_ != nullptr ? memory_->Find(part.data()) : std::nullopt;
       if (at && (at->segment != last_segment_ || part.size() > UINT32_MAX)) {
         at = Locate(part.span(), &announcements, &frame);
@@ -85,8 +87,9 @@ OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_
     if (part.has_owner()) pinned.parts.push_back(part);
   }
   header.num_references = static_cast<uint32_t>(references.size());
-  MoveToBody(&references, &announcements, &header, &frame, &pinned);
+  MoveToBody(max_pinned_bytes, &references, &announcements, &header, &frame, &pinned);
   header.num_announcements = static_cast<uint16_t>(announcements.size());
+  if (pinned_sum_ != nullptr) pinned_sum_->Subtract(max_pinned_bytes - pinned.bytes);
   if (pinned.bytes > 0) {
     header.number = ++last_number_;
     pinned.keeper = keeper;
@@ -104,13 +107,13 @@ OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_
   return frame;
 }
 
-void SentMessages::MoveToBody(std::vector<FrameReference>* references,
+void SentMessages::MoveToBody(uint64_t max_pinned_bytes, std::vector<FrameReference>* references,
                               std::vector<FrameAnnouncement>* announcements, FrameHeader* header,
                               OutgoingFrame* frame, Pinned* pinned) {
   const size_t reference_bytes = references->size() * sizeof(FrameReference);
   const size_t bytes = reference_bytes + header->inline_bytes;
   if (!uses_bodies_ || memory_ == nullptr || bytes < kMinBodyBytes ||
-      pinned_bytes_ + pinned->bytes + bytes > max_pinned_bytes_) {
+      pinned->bytes + bytes > max_pinned_bytes) {
     return;
   }
   uint8_t* const block = memory_->Allocate(bytes);
@@ -180,6 +183,7 @@ Status SentMessages::Return(std::span<const uint64_t> numbers) {
                           "returned before");
     }
     pinned_bytes_ -= found->second.bytes;
+    if (pinned_sum_ != nullptr) pinned_sum_->Subtract(found->second.bytes);
     returned.push_back(std::move(found->second));
     pinned_.erase(found);
   }
@@ -190,6 +194,7 @@ void SentMessages::Clear() {
   std::map<uint64_t, Pinned> pinned;  // freed without the lock
   MutexLock lock(&mu_);
   pinned.swap(pinned_);
+  if (pinned_sum_ != nullptr) pinned_sum_->Subtract(pinned_bytes_);
   pinned_bytes_ = 0;
 }
 

@@ -6,6 +6,7 @@
 #ifndef REVERB_TRANSPORT_LOCAL_SHARED_MESSAGES_H_
 #define REVERB_TRANSPORT_LOCAL_SHARED_MESSAGES_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -35,13 +37,37 @@ inline constexpr size_t kMinReferenceBytes = 128;
 // them twice.
 inline constexpr size_t kMinBodyBytes = 4096;
 
+// What several sockets use together, with a bound. All methods may be called concurrently.
+class BoundedSum {
+ public:
+  explicit BoundedSum(uint64_t max) : max_(max) {}
+  uint64_t max() const { return max_; }
+  // Adds as much of `wanted` as the bound allows, and returns that.
+  uint64_t AddUpTo(uint64_t wanted) {
+    uint64_t used = used_.load(std::memory_order_relaxed);
+    uint64_t added = 0;
+    do {
+      added = std::min(wanted, max_ - used);
+    } while (!used_.compare_exchange_weak(used, used + added, std::memory_order_relaxed));
+    return added;
+  }
+  void Subtract(uint64_t amount) { used_.fetch_sub(amount, std::memory_order_relaxed); }
+
+ private:
+  const uint64_t max_;
+  std::atomic<uint64_t> used_{0};
+};
+
 // The sending end of one direction of a socket.
 class SentMessages {
  public:
-  // Parts of messages that are in `memory` are sent by reference, as long as the receiver refers to at most
-  // `max_pinned_bytes`. `uses_bodies`: the receiver accepts bodies in shared memory.
-  SentMessages(SharedMemory* memory, uint64_t max_pinned_bytes, bool uses_bodies)
-      : memory_(memory), max_pinned_bytes_(max_pinned_bytes), uses_bodies_(uses_bodies) {}
+  // Parts of messages that are in `memory` are sent by reference, as long as the bytes that receivers refer to are
+  // within `pinned_sum` (null: unbounded). `uses_bodies`: the receiver accepts bodies in shared memory.
+  SentMessages(SharedMemory* memory, std::shared_ptr<BoundedSum> pinned_sum, bool uses_bodies)
+      : memory_(memory), pinned_sum_(std::move(pinned_sum)), uses_bodies_(uses_bodies) {}
+  ~SentMessages() { Clear(); }
+  SentMessages(const SentMessages&) = delete;
+  SentMessages& operator=(const SentMessages&) = delete;
 
   // Makes a frame of kind kMessage or kRequest. `keeper` keeps those parts alive that have no owner. REQUIRES: frames
   // are sent in the order in which they were made.
@@ -76,12 +102,14 @@ class SentMessages {
     uint64_t bytes = 0;
     TimePoint sent;
   };
-  // Moves references and inline bytes to a block of shared memory if that is worth it.
-  void MoveToBody(std::vector<FrameReference>* references, std::vector<FrameAnnouncement>* announcements,
-                  FrameHeader* header, OutgoingFrame* frame, Pinned* pinned) REQUIRES(mu_);
+  // Moves references and inline bytes to a block of shared memory if that is worth it. At most `max_pinned_bytes` of
+  // the message may be pinned.
+  void MoveToBody(uint64_t max_pinned_bytes, std::vector<FrameReference>* references,
+                  std::vector<FrameAnnouncement>* announcements, FrameHeader* header, OutgoingFrame* frame,
+                  Pinned* pinned) REQUIRES(mu_);
 
   SharedMemory* const memory_;
-  const uint64_t max_pinned_bytes_;
+  const std::shared_ptr<BoundedSum> pinned_sum_;
   const bool uses_bodies_;
 
   mutable Mutex mu_;
