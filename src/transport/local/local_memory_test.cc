@@ -28,6 +28,7 @@ using std::chrono_literals::operator""ms;
 using test::Contents;
 using test::StatusIs;
 using test::WaitUntil;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class LocalMemoryTest : public LocalMemoryFixture {
@@ -294,6 +295,7 @@ TEST_F(LocalMemoryTest, HeldSamplesOutliveTheirStream) {
 }
 
 TEST_F(LocalMemoryTest, AClientThatReturnsNothingIsDisconnectedAndItsLeaseRevoked) {
+  WarningsForTest warnings;
   StartServer({.path = {}, .stalled_client_timeout = 200ms});
   RawSocket raw(path_);
   raw.Open(Method::kSample, EncodeSampleRequest({.hello = test::ExampleHello(), .request = {}}));
@@ -310,6 +312,16 @@ TEST_F(LocalMemoryTest, AClientThatReturnsNothingIsDisconnectedAndItsLeaseRevoke
   EXPECT_TRUE(session->gone.Take());
   EXPECT_TRUE(NothingIsPinned());
   EXPECT_NE(word->load(), value);
+  EXPECT_THAT(
+      raw.ReceiveStatus(),
+      StatusIs(StatusCode::kUnavailable,
+               AllOf(HasSubstr("the server has disconnected this client: it has not returned memory that"),
+                     HasSubstr("(stalled_client_timeout)"))));
+  TAKE_OR_FAIL(logged, warnings.messages);
+  EXPECT_THAT(logged, AllOf(HasSubstr("disconnected the client " + test::ExampleHello().client_name +
+                                      " at pid " + std::to_string(getpid()) + " of user " +
+                                      std::to_string(geteuid()) + ": it has not returned memory"),
+                            HasSubstr("(stalled_client_timeout)")));
 }
 
 TEST_F(LocalMemoryTest, ReadingFailsAfterTheLeaseWasRevoked) {

@@ -15,9 +15,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "reverb/log.h"
 #include "testing/status_matchers.h"
 #include "transport/local/client_socket.h"
 #include "transport/local/frame.h"
@@ -112,6 +114,20 @@ class RawSocket {
   const std::shared_ptr<LocalTarget> target_;
   Descriptor fd_;
   FrameReader reader_;
+};
+
+// Collects the warnings that are logged while it exists.
+struct WarningsForTest {
+  WarningsForTest() {
+    SetLogSink([this](LogLevel level, std::string_view message) {
+      if (level == LogLevel::kWarning) messages.Put(std::string(message));
+    });
+  }
+  ~WarningsForTest() { SetLogSink({}); }
+  WarningsForTest(const WarningsForTest&) = delete;
+  WarningsForTest& operator=(const WarningsForTest&) = delete;
+
+  Mailbox<std::string> messages;
 };
 
 // A child created by fork(). Its exit status is 1 if an expectation has failed there.

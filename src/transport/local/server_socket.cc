@@ -110,7 +110,10 @@ ServerSocket::Peer ServerSocket::PeerOf(int fd) {
   ucred peer = {};
   socklen_t size = sizeof peer;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
-  return {.pid = peer.pid, .is_same_user = peer.uid == geteuid(), .is_this_process = peer.pid == getpid()};
+  return {.pid = peer.pid,
+          .user = peer.uid,
+          .is_same_user = peer.uid == geteuid(),
+          .is_this_process = peer.pid == getpid()};
 }
 
 ServerSocket::ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd, Peer peer)
@@ -136,8 +139,25 @@ void ServerSocket::End(const Status& status) {
 void ServerSocket::CloseIfStalled(TimePoint now, Duration timeout) {
   const Status progress = CheckProgress(now, timeout);
   if (progress.ok()) return;
-  Log(LogLevel::kWarning, "disconnected a local client: " + std::string(progress.message()));
-  Close(progress);
+  loop()->Post([self = std::static_pointer_cast<ServerSocket>(shared_from_this()), progress] {
+    self->Disconnect(std::string(progress.message()));
+  });
+}
+
+void ServerSocket::Disconnect(const std::string& why) {
+  if (IsClosing()) return;
+  const std::string address = client_.empty() ? "pid " + std::to_string(peer_.pid) : client_;
+  LogFields fields = {{"event", kEventDisconnect}};
+  if (!client_name_.empty()) fields.push_back({"client", client_name_});
+  fields.push_back({"address", address});
+  Log(LogLevel::kWarning,
+      "disconnected the client " + (client_name_.empty() ? "" : client_name_ + " at ") + address +
+          (peer_.user ? " of user " + std::to_string(*peer_.user) : "") + ": " + why,
+      fields);
+  // Lost if the socket is full. The client may connect again.
+  const Status reason = Status::Unavailable("the server has disconnected this client: " + why);
+  Send(MakeFrame(FrameKind::kStatus, EncodeStatus(reason)), /*notify=*/false);
+  Close(reason);
 }
 
 void ServerSocket::OnStopping(const Status& why) {

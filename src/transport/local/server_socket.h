@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -101,6 +102,7 @@ class ServerSocket final : public MessageSocket {
   // What the system knows of a client.
   struct Peer {
     pid_t pid = 0;  // 0: unknown
+    std::optional<uid_t> user = {};
     bool is_same_user = false;
     bool is_this_process = false;
   };
@@ -113,13 +115,15 @@ class ServerSocket final : public MessageSocket {
   // Ends the stream.
   void End(const Status& status);
   // Disconnects a client that has neither taken what was sent to it nor returned memory that it was shown for
-  // `timeout`. To be called four times in that time.
+  // `timeout`, with a log record and, if its socket can take that, the reason. To be called four times in that time.
   void CloseIfStalled(TimePoint now, Duration timeout);
   // The server stops. Streams end with `why`, idle sockets are closed; a single call continues.
   void OnStopping(const Status& why);
 
   // "pid 4711", for messages.
   const std::string& client() const { return client_; }
+  // The name that the client of a stream has given itself. Used on the loop's thread.
+  void set_client_name(std::string name) { client_name_ = std::move(name); }
   LocalServerCore* core() const { return core_.get(); }
   // The handler for this client; set by the greeting. Used on the loop's thread.
   const std::shared_ptr<RequestHandler>& handler() const { return handler_; }
@@ -148,6 +152,7 @@ class ServerSocket final : public MessageSocket {
     kEnded,  // waits for the client to close the socket
   };
   Status Greet(const IncomingFrame& frame);
+  void Disconnect(const std::string& why);
   // Returns the handler for this client's requests, by its token and what the system knows of it.
   Result<std::shared_ptr<RequestHandler>> HandlerFor(const LocalHello& hello) const;
   Status BeginRequest(IncomingFrame* frame);
@@ -187,6 +192,7 @@ class ServerSocket final : public MessageSocket {
   std::shared_ptr<ServerCalls> calls_;    // of kCalls
   StagedRows staged_;                     // rows of the next request
   std::string client_;
+  std::string client_name_;
   std::shared_ptr<ServerStream> stream_;
   Status end_status_;  // of kEnded
 };
