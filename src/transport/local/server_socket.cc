@@ -19,11 +19,14 @@ FrameLimits LimitsOf(const RequestHandler& handler) {
   const WireLimits& limits = handler.wire_limits();
   return {.max_inline_bytes = limits.max_message_bytes,
           .max_references = static_cast<uint32_t>(limits.max_chunks),
+          .spares_descriptors = true,
           .memory = handler.memory()};
 }
 
-// Segments that a client may announce on one socket.
-constexpr size_t kMaxClientSegments = 64;
+// Segments that one client process shares, and all of them together: each takes a mapping and 4 GiB of addresses. A
+// writer has one or two.
+constexpr size_t kMaxSegmentsOfClient = 64;
+constexpr size_t kMaxSegments = 8192;
 
 MessageSocket::Options OptionsOf(LocalServerCore* core, pid_t client) {
   const WireLimits& limits = core->handler()->wire_limits();
@@ -32,7 +35,8 @@ MessageSocket::Options OptionsOf(LocalServerCore* core, pid_t client) {
           .memory = ProcessSharedMemory(),
           .max_message_bytes = limits.max_message_bytes,
           .pinned_sum = std::shared_ptr<BoundedSum>(process, &process->pinned_bytes),
-          .max_segments = kMaxClientSegments,
+          .max_segments = kMaxSegmentsOfClient,
+          .quota = std::shared_ptr<SegmentQuota>(process, &process->segments),
           .sends_bodies = true};
 }
 
@@ -41,6 +45,11 @@ Status StoppingStatus() { return Status::Unavailable("the server is stopping"); 
 }  // namespace
 
 // --- What all sockets share -----------------------------------------------------------------------
+
+LocalServerCore::LocalServerCore(LocalServer::Options options, std::shared_ptr<RequestHandler> handler)
+    : options_(std::move(options)),
+      handler_(std::move(handler)),
+      num_segments_(std::make_shared<BoundedSum>(kMaxSegments)) {}
 
 Status LocalServerCore::Admit(const std::shared_ptr<ServerSocket>& socket) {
   MutexLock lock(&mu_);
@@ -66,7 +75,8 @@ std::shared_ptr<ClientProcess> LocalServerCore::ProcessOf(pid_t pid) {
     if (std::shared_ptr<ClientProcess> process = found->second.lock()) return process;
   }
   std::erase_if(processes_, [](const auto& entry) { return entry.second.expired(); });
-  auto process = std::make_shared<ClientProcess>(options_.max_pinned_bytes);
+  auto process = std::make_shared<ClientProcess>(options_.max_pinned_bytes, num_segments_,
+                                                 pid != 0 ? kMaxSegmentsOfClient : kMaxSegments);
   processes_[pid] = process;
   return process;
 }

@@ -36,16 +36,17 @@ class ServerSocket;
 
 // What the sockets of one client process use together.
 struct ClientProcess {
-  explicit ClientProcess(uint64_t max_pinned_bytes) : pinned_bytes(max_pinned_bytes) {}
+  ClientProcess(uint64_t max_pinned_bytes, std::shared_ptr<BoundedSum> all_segments, uint64_t max_segments)
+      : pinned_bytes(max_pinned_bytes), segments(std::move(all_segments), max_segments) {}
 
   BoundedSum pinned_bytes;  // of this process's memory that the client refers to
+  SegmentQuota segments;    // of the client's memory that this process maps
 };
 
 // The state that all sockets of a server share.
 class LocalServerCore {
  public:
-  LocalServerCore(LocalServer::Options options, std::shared_ptr<RequestHandler> handler)
-      : options_(std::move(options)), handler_(std::move(handler)) {}
+  LocalServerCore(LocalServer::Options options, std::shared_ptr<RequestHandler> handler);
 
   const LocalServer::Options& options() const { return options_; }
   RequestHandler* handler() const { return handler_.get(); }
@@ -72,6 +73,7 @@ class LocalServerCore {
   const LocalServer::Options options_;
   const std::shared_ptr<RequestHandler> handler_;
   TaskThreads tasks_;
+  const std::shared_ptr<BoundedSum> num_segments_;  // of all clients
 
   mutable Mutex mu_;
   CondVar left_;

@@ -120,13 +120,38 @@ class SentMessages {
   uint64_t pinned_bytes_ GUARDED_BY(mu_) = 0;
 };
 
+// What the clients of a server may make it map. Threads: all methods may be called concurrently.
+class SegmentQuota {
+ public:
+  // `all`: bounds the segments of all clients together; `max_segments`: those of one.
+  SegmentQuota(std::shared_ptr<BoundedSum> all, uint64_t max_segments)
+      : all_(std::move(all)), mine_(max_segments) {}
+  // RESOURCE_EXHAUSTED if this client has too many segments, UNAVAILABLE if all clients together have.
+  Status Take();
+  void Return();
+
+ private:
+  const std::shared_ptr<BoundedSum> all_;
+  BoundedSum mine_;
+};
+
 // A segment of another process. All sockets of this process that it is announced on share one.
 class PeerSegment {
  public:
-  // Returns the segment of a received descriptor, which is mapped if it is not yet.
-  static Result<std::shared_ptr<PeerSegment>> Find(Descriptor fd, uint64_t bytes);
+  // Returns the segment of a received descriptor, which is mapped if it is not yet. `quota`: of a client. Its segments are
+  // mapped once, and no descriptor is kept: a server never calls Retire(). Null: the segment is a server's.
+  static Result<std::shared_ptr<PeerSegment>> Find(Descriptor fd, uint64_t bytes,
+                                                   const std::shared_ptr<SegmentQuota>& quota);
 
-  PeerSegment(Descriptor fd, uint64_t bytes) : fd_(std::move(fd)), bytes_(bytes) {}
+  // Takes over what was taken from `quota`.
+  PeerSegment(Descriptor fd, uint64_t bytes, std::shared_ptr<SegmentQuota> quota)
+      : bytes_(bytes), quota_(std::move(quota)), fd_(std::move(fd)) {}
+  ~PeerSegment() {
+    if (quota_ != nullptr) quota_->Return();
+  }
+  PeerSegment(const PeerSegment&) = delete;
+  PeerSegment& operator=(const PeerSegment&) = delete;
+
   Result<std::shared_ptr<const MappedSegment>> mapping() EXCLUDES(mu_);
   // Returns a mapping in which nothing is made private.
   Result<std::shared_ptr<const MappedSegment>> live_mapping() EXCLUDES(mu_);
@@ -134,9 +159,10 @@ class PeerSegment {
   void Retire(const MappedSegment* mapping) EXCLUDES(mu_);
 
  private:
-  const Descriptor fd_;
   const uint64_t bytes_;
+  const std::shared_ptr<SegmentQuota> quota_;
   Mutex mu_;
+  Descriptor fd_ GUARDED_BY(mu_);  // closed once it is mapped, if there is a quota
   std::shared_ptr<const MappedSegment> mapping_ GUARDED_BY(mu_);
   std::shared_ptr<const MappedSegment> live_mapping_ GUARDED_BY(mu_);
 };
@@ -154,8 +180,9 @@ struct LocalMessage {
 // The segments that were announced on one socket.
 class SegmentTable {
  public:
-  // `max_segments` bounds what a peer can make this process map.
-  explicit SegmentTable(size_t max_segments) : max_segments_(max_segments) {}
+  // `max_segments` bounds the segments of this socket. `quota`: if the peer is a client.
+  explicit SegmentTable(size_t max_segments, std::shared_ptr<SegmentQuota> quota = nullptr)
+      : max_segments_(max_segments), quota_(std::move(quota)) {}
 
   // Takes the announcements of a frame and copies its body from shared memory, if it has one, into the frame.
   Status TakeBody(IncomingFrame* frame);
@@ -173,6 +200,7 @@ class SegmentTable {
   Status Announce(IncomingFrame* frame);
 
   const size_t max_segments_;
+  const std::shared_ptr<SegmentQuota> quota_;
   std::unordered_map<uint32_t, std::shared_ptr<PeerSegment>> segments_;
 };
 
