@@ -275,6 +275,7 @@ Outbox::Outcome Outbox::Write(int fd, std::vector<OutgoingFrame>* written) {
       return is_full ? Outcome::kFull : Outcome::kFailed;
     }
     num_written_bytes_ += static_cast<uint64_t>(sent);
+    num_waiting_bytes_ -= static_cast<uint64_t>(sent);
     frame.sent_bytes += static_cast<size_t>(sent);
     if (static_cast<size_t>(sent) < bytes) continue;  // the next attempt finds the socket full, or goes on
     if (!is_rest) continue;
@@ -287,6 +288,7 @@ Outbox::Outcome Outbox::Write(int fd, std::vector<OutgoingFrame>* written) {
 void Outbox::Clear(std::vector<OutgoingFrame>* unsent) {
   for (OutgoingFrame& frame : frames_) unsent->push_back(std::move(frame));
   frames_.clear();
+  num_waiting_bytes_ = 0;
 }
 
 }  // namespace reverb::internal

@@ -29,7 +29,7 @@ struct FrameLimits {
   // Refuses descriptors that this process needs for files: see DescriptorShortage().
   bool spares_descriptors = false;
   bool accepts_bodies = false;
-  // Inline bytes of large frames are charged to it; null: to nothing.
+  // Inline bytes of large frames are charged to it, and frames that wait for being written; null: to nothing.
   MemoryBudget* memory = nullptr;
 };
 
@@ -85,14 +85,19 @@ class Outbox {
   };
 
   bool empty() const { return frames_.empty(); }
-  void Add(OutgoingFrame frame) { frames_.push_back(std::move(frame)); }
+  void Add(OutgoingFrame frame) {
+    num_waiting_bytes_ += frame.total_bytes();
+    frames_.push_back(std::move(frame));
+  }
   // Writes as much as the socket accepts. Moves written frames to `*written`, to be freed without locks.
   Outcome Write(int fd, std::vector<OutgoingFrame>* written);
   void Clear(std::vector<OutgoingFrame>* unsent);
   uint64_t num_written_bytes() const { return num_written_bytes_; }
+  uint64_t num_waiting_bytes() const { return num_waiting_bytes_; }
 
  private:
   std::deque<OutgoingFrame> frames_;
+  uint64_t num_waiting_bytes_ = 0;
   uint64_t num_written_bytes_ = 0;
 };
 

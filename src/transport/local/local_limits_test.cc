@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/memory_budget.h"
+#include "base/random.h"
 #include "testing/wait.h"
 #include "transport/local/local_memory_testing.h"
 #include "transport/local/shared_messages.h"
@@ -142,6 +145,76 @@ TEST_F(LocalLimitsTest, TheSegmentsOfAllSocketsOfAClientAreBounded) {
   ASSERT_TRUE(first_session->gone.Take());
   ASSERT_TRUE(second.Send(Announcement(64, memfds[64].get())));
   EXPECT_TRUE(second_session->messages.Take());
+}
+
+// --- Replies that are not taken ---
+
+class UntakenRepliesTest : public LocalLimitsTest {
+ protected:
+  UntakenRepliesTest() {
+    handler_->budget = &budget_;
+    Random random(1);
+    const ChunkRef chunk = test::MakeChunk(7, {{DType::kFloat32, {100}, CodecPolicy::kNone}}, kRows, &random);
+    large_ = Trajectory::Single(chunk, 0, kRows).value();
+    handler_->inspected.items.push_back({.key = 1, .trajectory = large_});
+    StartServer({.path = {}, .num_threads = 1, .max_pinned_bytes = 0});
+  }
+  // Sends calls whose replies have 4 MB each, and waits until the server could have answered all.
+  void SendCalls(RawSocket* raw, bool has_numbers) {
+    (void)raw->Greet();
+    for (uint64_t number = 1; number <= kCalls; ++number) {
+      const WireMessage request = EncodeInspectRequest({.table = "large", .count = 1});
+      ASSERT_TRUE(raw->Send(has_numbers ? MakeCallFrame(FrameKind::kCall, number, request, Method::kInspect)
+                                        : MakeFrame(FrameKind::kRequest, request, Method::kInspect)));
+    }
+    ASSERT_TRUE(WaitUntil([&] { return handler_->texts.total() > 0; }));
+    // Other sockets have their turn after a few frames of this one.
+    for (uint64_t i = 0; i < kCalls; ++i) ASSERT_OK(connection_->Mutate({.table = "t"}, {.timeout = kLong}));
+  }
+
+  static constexpr uint64_t kCalls = 100;
+  static constexpr uint32_t kRows = 10'000;
+  static constexpr int64_t kReplyBytes = int64_t{400} * kRows;
+  MemoryBudget budget_;
+  Trajectory large_;
+};
+
+TEST_F(UntakenRepliesTest, AClientThatDoesNotTakeItsRepliesGetsNoMore) {
+  for (const bool has_numbers : {false, true}) {
+    SCOPED_TRACE(has_numbers);
+    const int64_t before = handler_->texts.total();
+    RawSocket raw(path_);
+    SendCalls(&raw, has_numbers);
+    EXPECT_LE(handler_->texts.total() - before, 3);
+    EXPECT_GT(budget_.usage().replies, kReplyBytes / 2) << "they count";
+    EXPECT_LT(budget_.usage().replies, 3 * kReplyBytes);
+    for (uint64_t i = 0; i < kCalls; ++i) {
+      const std::optional<IncomingFrame> reply = raw.Receive();
+      ASSERT_TRUE(reply) << i;
+      EXPECT_EQ(reply->header.kind, has_numbers ? FrameKind::kReply : FrameKind::kMessage);
+      EXPECT_GT(reply->inline_bytes.size(), static_cast<size_t>(kReplyBytes));
+    }
+    EXPECT_TRUE(WaitUntil([&] { return budget_.usage().replies == 0; }));
+  }
+}
+
+TEST_F(UntakenRepliesTest, AClientThatDisconnectsLeavesNoReplies) {
+  {
+    RawSocket raw(path_);
+    SendCalls(&raw, /*has_numbers=*/false);
+    EXPECT_GT(budget_.usage().replies, 0);
+  }
+  EXPECT_TRUE(WaitUntil([&] { return budget_.usage().replies == 0; }));
+}
+
+TEST_F(UntakenRepliesTest, SamplesAreChargedByTheirSession) {
+  RawSocket raw(path_);
+  raw.Open(Method::kSample, EncodeSampleRequest({.hello = test::ExampleHello(), .request = {}}));
+  TAKE_OR_FAIL(session, handler_->samples);
+  SampleReply reply{.request_id = 1};
+  reply.samples.push_back({.key = 5, .trajectory = large_});
+  EXPECT_FALSE(session->peer->Reply(std::move(reply)).ready);
+  EXPECT_EQ(budget_.usage().replies, 0);
 }
 
 TEST(SegmentQuotaTest, TheSegmentsOfAllClientsAreBounded) {

@@ -143,6 +143,10 @@ class ServerSocket final : public MessageSocket {
   void HandleClosed(Status why) override;
   void HandleBadFrame(Status why) override { End(why); }
   bool limits_messages() const override { return stage_ == Stage::kStream; }
+  // A client that does not take its replies gets no more of them.
+  uint64_t max_waiting_bytes() const override { return uint64_t{4} << 20; }
+  // Sessions charge their replies themselves.
+  bool charges_waiting_bytes() const override { return stage_ != Stage::kStream; }
 
  private:
   enum class Stage : uint8_t {
