@@ -54,8 +54,8 @@ struct ServerLimits {
   // is inserted twice, and of how many writers without a session: beyond that, it forgets the oldest.
   std::chrono::nanoseconds sequence_number_ttl = std::chrono::hours(24);
   size_t max_remembered_writers = 100'000;
-  // Of one local stream: bytes of the server's memory that the client may refer to; further data is copied
-  // into the socket. A client that neither receives nor returns memory for this long is disconnected.
+  // Of one client process on this host: bytes of the server's memory that it may refer to, at most 1/64 of memory_limit;
+  // more is copied into the socket. A client that neither receives nor returns memory for this long is disconnected.
   uint64_t max_pinned_bytes = uint64_t{256} << 20;
   std::chrono::nanoseconds stalled_client_timeout = std::chrono::minutes(1);
   // Of all clients of the same name (ClientOptions::name) together; those without a name count as one client. Clients

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -106,6 +107,28 @@ TEST(PublicLocalTest, APathOfItsOwn) {
     EXPECT_EQ(server.table("t")->size(), 1);
   }
   EXPECT_NE(access(path.c_str(), F_OK), 0);
+}
+
+TEST(PublicLocalTest, AnotherUserConnectsToAServerForAnyUserByItsPath) {
+  if (geteuid() != 0 || RunInChild([] { return setuid(65534) == 0 ? 0 : 1; }) != 0) {
+    GTEST_SKIP() << "this process may not change its user";
+  }
+  const std::string path = TestSocket("any");
+  const Server server = StartServer(LocalAccess::kAnyUser, path);
+  ASSERT_OK(InsertNumber(ConnectTo(server), 7));
+  EXPECT_EQ(RunInChild([&] {
+              if (setuid(65534) != 0) return 1;
+              const Client client = Client::Connect("unix:" + path).value();
+              const auto samples = client.Sample("t", 1, kPatience);
+              if (!samples.ok()) {
+                fprintf(stderr, "%s\n", samples.status().ToString().c_str());
+                return 2;
+              }
+              if (client.Transports(kPatience).value() != std::vector{Transport::kLocal}) return 3;
+              return InsertNumber(client, 8).ok() ? 0 : 4;
+            }),
+            0);
+  EXPECT_EQ(server.table("t")->size(), 2);
 }
 
 TEST(PublicLocalTest, ContradictingOptionsAreErrors) {

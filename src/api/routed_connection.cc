@@ -320,9 +320,12 @@ Result<std::shared_ptr<RoutedConnection>> ConnectRouted(const std::string& addre
     };
   }
   if (path) {
-    REVERB_ASSIGN_OR_RETURN(
-        routes.local,
-        ConnectLocal({.path = *path, .wanted_address = address, .limits = limits, .token = options.token}));
+    // A path names its server, whichever user that is. A socket that was found by its port must be of this user.
+    REVERB_ASSIGN_OR_RETURN(routes.local, ConnectLocal({.path = *path,
+                                                        .wanted_address = address,
+                                                        .any_user = IsUnixAddress(address),
+                                                        .limits = limits,
+                                                        .token = options.token}));
     routes.find_local = [path = *path]() -> Result<SocketFile> {
       REVERB_ASSIGN_OR_RETURN(const SocketFile socket, FindLocalSocket(path));
       REVERB_RETURN_IF_ERROR(CheckLocalListener(path));

@@ -42,6 +42,13 @@ int64_t GrpcQuota(const ChunkStore::Options& store) {
   return store.memory_limit ? std::max(*store.memory_limit / 4, kMin) : 0;
 }
 
+// Returns how many bytes of the server's memory a client process may refer to: with a limit, eight of them fill the share
+// of data in transit.
+uint64_t MaxPinnedBytes(uint64_t configured, const ChunkStore::Options& store) {
+  if (!store.memory_limit) return configured;
+  return std::min(configured, static_cast<uint64_t>(MemoryBudget::SharesOf(*store.memory_limit).transit / 8));
+}
+
 // Returns where writers of this process allocate payloads. On most systems shared memory has no huge pages, so that
 // reading random rows of it takes half as long again. It is used once a client in another process reads the rows.
 OnDemandSource* WriterSource() {
@@ -162,7 +169,7 @@ Status ServerImpl::StartLocal(const Options& options, int port, size_t max_strea
     if (options.address) local.tcp_address = HostOf(*options.address) + ":" + std::to_string(port);
     local.same_user_only = options.local->same_user_only;
     local.max_streams = max_streams;
-    local.max_pinned_bytes = options.local->max_pinned_bytes;
+    local.max_pinned_bytes = MaxPinnedBytes(options.local->max_pinned_bytes, options.store);
     local.stalled_client_timeout = options.local->stalled_client_timeout;
     local.gate = access_;
     local.traffic = traffic_;

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "testing/chunks.h"
 #include "testing/status_matchers.h"
 #include "transport/inproc/inproc.h"
+#include "transport/local/local_transport_testing.h"
 
 namespace reverb::internal {
 namespace {
@@ -63,6 +65,19 @@ class ServerImplTest : public ::testing::Test {
 
   std::string folder_;
 };
+
+TEST_F(ServerImplTest, TheMemoryLimitBoundsWhatAClientProcessRefersTo) {
+  const auto max_pinned_bytes = [this](std::optional<int64_t> memory_limit, uint64_t configured) {
+    ServerImpl::Options options = OneTable();
+    options.store.memory_limit = memory_limit;
+    options.local = {.path = folder_ + "/socket", .max_pinned_bytes = configured};
+    const std::unique_ptr<ServerImpl> server = ServerImpl::Start(std::move(options)).value();
+    return RawSocket(folder_ + "/socket").Greet().max_pinned_bytes;
+  };
+  EXPECT_EQ(max_pinned_bytes({}, 256 << 20), 256u << 20);
+  EXPECT_EQ(max_pinned_bytes(int64_t{256} << 20, 256 << 20), 4u << 20);
+  EXPECT_EQ(max_pinned_bytes(int64_t{256} << 20, 1 << 20), 1u << 20);
+}
 
 TEST_F(ServerImplTest, ServesItsTablesWithinTheProcess) {
   const std::unique_ptr<ServerImpl> server = ServerImpl::Start(OneTable()).value();

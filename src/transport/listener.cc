@@ -146,24 +146,6 @@ std::optional<HostPort> SplitHostPort(std::string_view address) {
   return split;
 }
 
-// --- Refusing -------------------------------------------------------------------------------------
-
-// Returns the number of descriptors that are reserved for the rest of the process.
-rlim_t ReservedDescriptors(rlim_t limit) { return std::min<rlim_t>(limit / 8, 64); }
-
-// Returns why a connection with this descriptor cannot be served. The system assigns the lowest free number,
-// so all below `fd` are in use.
-std::optional<std::string> RefusalReason(int fd) {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  const rlim_t in_use = static_cast<rlim_t>(fd) + 1;
-  if (in_use + ReservedDescriptors(limit.rlim_cur) <= limit.rlim_cur) return std::nullopt;
-  return std::to_string(in_use) + " of at most " + std::to_string(limit.rlim_cur) +
-         " file descriptors are in use, and the rest is reserved for files; close connections, or raise the "
-         "limit "
-         "(ulimit -n, or LimitNOFILE of systemd)";
-}
-
 // --- Errors of accept() ---------------------------------------------------------------------------
 
 // Returns whether the error of accept() concerns a single connection only.
@@ -188,6 +170,18 @@ bool IsConnectionError(int error) {
 }
 
 }  // namespace
+
+// --- Refusing -------------------------------------------------------------------------------------
+
+std::optional<std::string> DescriptorShortage(int fd, bool is_brief) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  const rlim_t reserved = std::min<rlim_t>(limit.rlim_cur / 8, 64) / (is_brief ? 2 : 1);
+  const rlim_t in_use = static_cast<rlim_t>(fd) + 1;
+  if (in_use + reserved <= limit.rlim_cur) return std::nullopt;
+  return std::to_string(in_use) + " of at most " + std::to_string(limit.rlim_cur) +
+         " file descriptors are in use, and the rest is reserved for files";
+}
 
 // --- Binding --------------------------------------------------------------------------------------
 
@@ -339,10 +333,12 @@ bool Listener::AcceptOne(int listening_fd) {
                  "; clients that connect wait until it works again");
     return false;
   }
-  if (const std::optional<std::string> why = RefusalReason(fd)) {
+  if (const std::optional<std::string> why = DescriptorShortage(fd)) {
     // Closes the connection without a reason: gRPC's clients then back off and report an error. A client that
     // receives an HTTP/2 GOAWAY with a reason reconnects immediately, forever, and never reports the reason.
-    log_.Log(LogLevel::kWarning, "refuse", "refused a connection to " + address_ + ": " + *why,
+    log_.Log(LogLevel::kWarning, "refuse",
+             "refused a connection to " + address_ + ": " + *why +
+                 "; close connections, or raise the limit (ulimit -n, or LimitNOFILE of systemd)",
              {{"event", kEventRefusal}, {"endpoint", address_}});
     close(fd);
     return true;

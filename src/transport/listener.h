@@ -15,6 +15,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,11 @@
 #include "reverb/status.h"
 
 namespace reverb::internal {
+
+// Returns why this process cannot keep the descriptor that it has just got: the last ones are reserved for its files. The
+// system assigns the lowest free number, so all below `fd` are in use. `is_brief`: it will be closed at once, and may be
+// among the first half of those.
+std::optional<std::string> DescriptorShortage(int fd, bool is_brief = false);
 
 class Listener {
  public:

@@ -224,7 +224,7 @@ class RequestHandler {
   virtual const WireLimits& wire_limits() const = 0;
   // Returns where writers of this process should allocate payloads; null for private memory.
   virtual PayloadSource* payload_source() const { return nullptr; }
-  // Returns what messages are charged to while they are received and decoded; null: nothing. Outlives all streams.
+  // Returns what messages are charged to, while they are received and decoded and until they are sent; null: nothing.
   virtual MemoryBudget* memory() const { return nullptr; }
 
   // An error refuses the stream; the peer is then not used. Otherwise the session may call the peer from now

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "transport/transport.h"
 #include "transport/wire_testing.h"
@@ -123,6 +124,7 @@ class HandlerFake final : public RequestHandler {
  public:
   const Id128& life_id() const override { return life_id_; }
   const WireLimits& wire_limits() const override { return limits; }
+  MemoryBudget* memory() const override { return budget; }
 
   Result<std::shared_ptr<InsertSession>> OpenInsert(const Hello& hello,
                                                     std::shared_ptr<InsertPeer> peer) override {
@@ -211,6 +213,7 @@ class HandlerFake final : public RequestHandler {
 
   // Set before the server starts.
   WireLimits limits;
+  MemoryBudget* budget = nullptr;
   bool welcome = true;
   Status refusal;
   Status answer;

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <span>
 
@@ -99,7 +100,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint8_t* const peer = PeerMemory();
   std::memset(peer, 0, kMaxInput);
   if (!bytes.empty()) std::memcpy(peer, bytes.data(), bytes.size());
-  SegmentTable segments(4);
+  const auto all_segments = std::make_shared<BoundedSum>(4);
+  SegmentTable segments(4, is_server ? std::make_shared<SegmentQuota>(all_segments, 4) : nullptr);
   IncomingFrame announcing;
   announcing.header.kind = FrameKind::kMessage;
   announcing.announcements.push_back({.bytes = memory->segment_bytes(), .segment = 0, .reserved = 0});

@@ -325,6 +325,7 @@ class SampleCall final : public SessionCall<SampleSession, SamplePeer> {
   }
 
  protected:
+  bool charges_messages() const override { return false; }
   // Notifies the session when the last part was written.
   void HandleWritten() override {
     WireMessage next;

@@ -10,13 +10,17 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "base/random.h"
 #include "testing/status_matchers.h"
+#include "testing/wait.h"
 #include "transport/grpc/grpc_connection.h"
 #include "transport/grpc/grpc_internal.h"
 #include "transport/grpc/grpc_server.h"
 #include "transport/grpc/grpc_transport_testing.h"
+#include "transport/single_calls.h"
 #include "transport/transport.h"
+#include "transport/wire_calls.h"
 #include "transport/wire_testing.h"
 
 namespace reverb::internal {
@@ -402,6 +406,63 @@ TEST_F(GrpcTransportTest, StopWaitsForACheckpoint) {
   });
   release.Put(true);
   stopper.join();
+}
+
+// --- Memory ---
+
+class GrpcMemoryTest : public GrpcTransportTest {
+ protected:
+  GrpcMemoryTest() {
+    handler_->budget = &budget_;
+    Random random(1);
+    const ChunkRef chunk = MakeChunk(7, {{DType::kFloat32, {100}, CodecPolicy::kNone}}, kRows, &random);
+    large_.push_back({.key = 5, .trajectory = Trajectory::Single(chunk, 0, kRows).value()});
+    handler_->inspected.items = large_;
+    StartServer();
+  }
+  // Before the budget is destroyed.
+  void TearDown() override {
+    connection_.reset();
+    server_.reset();
+  }
+  int64_t replies() const { return budget_.usage().replies; }
+
+  static constexpr uint32_t kRows = 20'000;
+  static constexpr int64_t kReplyBytes = int64_t{400} * kRows;
+  MemoryBudget budget_;
+  std::vector<Sample> large_;
+};
+
+TEST_F(GrpcMemoryTest, RepliesThatAreNotTakenCount) {
+  const WireMessage inspect = EncodeInspectRequest({.table = "t", .count = 1});
+  const struct {
+    std::string method;
+    WireMessage request;
+  } cases[] = {
+      {std::string(kServicePrefix) + "Inspect", inspect},
+      {kCallsMethod,
+       EncodeCallRequest({.method = static_cast<uint32_t>(Method::kInspect), .request = inspect.Flatten()})},
+  };
+  for (const auto& [method, request] : cases) {
+    SCOPED_TRACE(method);
+    {
+      RawStream raw(address(), method, /*reads=*/false);
+      raw.Send(request);
+      EXPECT_TRUE(test::WaitUntil([&] { return replies() > kReplyBytes; })) << replies();
+      EXPECT_LT(replies(), 2 * kReplyBytes);
+    }
+    EXPECT_TRUE(test::WaitUntil([&] { return replies() == 0; })) << replies();
+  }
+}
+
+TEST_F(GrpcMemoryTest, SamplesAreChargedByTheirSession) {
+  RawStream raw(address(), kSampleMethod, /*reads=*/false);
+  raw.Send(EncodeSampleRequest({.hello = test::ExampleHello(), .request = {}}));
+  TAKE_OR_FAIL(session, handler_->samples);
+  ASSERT_TRUE(session->written.Take()) << "the welcome";
+  EXPECT_GT(session->peer->Reply({.request_id = 1, .samples = large_}).bytes,
+            static_cast<size_t>(kReplyBytes));
+  EXPECT_EQ(replies(), 0);
 }
 
 }  // namespace

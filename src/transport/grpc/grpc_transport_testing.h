@@ -23,13 +23,14 @@ namespace reverb::internal {
 // A stream of raw bytes, for messages that our client never sends.
 class RawStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  RawStream(const std::string& address, const std::string& method) {
+  // Receives nothing if not `reads`.
+  RawStream(const std::string& address, const std::string& method, bool reads = true) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     grpc::GenericStub stub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
     stub.PrepareBidiStreamingCall(&context_, method, {}, this);
     AddHold();
-    StartRead(&in_);
+    if (reads) StartRead(&in_);
     StartCall();
   }
   ~RawStream() override {

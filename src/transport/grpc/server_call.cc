@@ -112,6 +112,7 @@ bool ServerCall::Write(WireMessage message) {
   if (is_sealed()) message.Seal(num_written_++);
   CountOut(message);
   grpc::ByteBuffer buffer = ToByteBuffer(message);
+  const int64_t charged = charges_messages() ? static_cast<int64_t>(message.total_bytes()) : 0;
   bool is_early = false;
   {
     MutexLock lock(&mu_);
@@ -120,6 +121,7 @@ bool ServerCall::Write(WireMessage message) {
     if (!is_early) {
       write_ = WriteState::kQueued;
       out_.Swap(&buffer);
+      out_charge_.Set(charged);
     }
   }
   if (is_early) {
@@ -131,11 +133,12 @@ bool ServerCall::Write(WireMessage message) {
   return true;
 }
 
-void ServerCall::SetEnding(Ending ending) {
+void ServerCall::SetEnding(Ending ending, uint64_t last_bytes) {
   {
     MutexLock lock(&mu_);
     if (ending_) return;
     ending_ = std::move(ending);
+    if (last_bytes > 0) out_charge_.Set(out_charge_.bytes() + static_cast<int64_t>(last_bytes));
   }
   Advance();
 }
@@ -147,6 +150,8 @@ void ServerCall::OnWriteDone(bool ok) {
     MutexLock lock(&mu_);
     write_ = WriteState::kIdle;
     out_.Swap(&sent);
+    // A last message that waits for this write stays charged until the call is over, with this one.
+    if (!ending_) out_charge_.Set(0);
   }
   sent.Clear();
   if (!ok) EndCall(Status::Cancelled("the client has disconnected"));

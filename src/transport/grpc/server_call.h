@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "base/strand.h"
 #include "transport/grpc/callback_threads.h"
@@ -80,7 +81,10 @@ class ServerCore {
 // chunks.
 class ServerCall : public grpc::ServerGenericBidiReactor {
  public:
-  explicit ServerCall(std::shared_ptr<ServerCore> core) : traffic_(core->traffic()), core_(std::move(core)) {}
+  explicit ServerCall(std::shared_ptr<ServerCore> core)
+      : traffic_(core->traffic()),
+        core_(std::move(core)),
+        out_charge_(core_->handler()->memory(), MemoryPart::kReplies) {}
 
   // Waits for the first message.
   void Begin(std::shared_ptr<ServerCall> self, grpc::CallbackServerContext* context,
@@ -106,6 +110,10 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   void OnDone() final {
     const CallbackThreads::Scope in_callback;
     HandleGone();
+    {
+      MutexLock lock(&mu_);
+      out_charge_.Set(0);
+    }
     core_->Leave(this);
     // A session that outlives the call must not keep the handler alive through it.
     core_.reset();
@@ -146,7 +154,7 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   void EndWith(WireMessage last, const Status& status) EXCLUDES(mu_) {
     if (is_sealed()) last.Seal(num_written_);
     CountOut(last);
-    SetEnding({ToGrpcStatus(status), ToByteBuffer(last)});
+    SetEnding({ToGrpcStatus(status), ToByteBuffer(last)}, last.total_bytes());
   }
   bool IsEnding() const EXCLUDES(mu_) {
     MutexLock lock(&mu_);
@@ -157,6 +165,9 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
 
   // Returns whether messages have checksums. Those of gRPC's health protocol have none.
   virtual bool is_sealed() const { return true; }
+  // Returns whether messages are charged to the server's memory until they are written. Sessions that charge theirs
+  // themselves are not charged twice.
+  virtual bool charges_messages() const { return true; }
   // Returns whether a message may be empty, and then has no checksum.
   virtual bool may_be_empty() const { return false; }
   // A message is in received(). The next one is read only after this has returned.
@@ -183,7 +194,8 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
     kWriting,  // out_ belongs to gRPC
   };
 
-  void SetEnding(Ending ending) EXCLUDES(mu_);
+  // `last_bytes`: of the last message.
+  void SetEnding(Ending ending, uint64_t last_bytes = 0) EXCLUDES(mu_);
   // Starts the operations that are due.
   void Advance() EXCLUDES(mu_);
   Strand::Next Step() REQUIRES(mu_);
@@ -213,6 +225,7 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
   ReadState read_ GUARDED_BY(mu_) = ReadState::kIdle;
   WriteState write_ GUARDED_BY(mu_) = WriteState::kIdle;
   grpc::ByteBuffer out_;
+  MemoryCharge out_charge_ GUARDED_BY(mu_);  // of what belongs to gRPC
   // Set once; not changed afterwards, so that gRPC may use `last`.
   std::optional<Ending> ending_ GUARDED_BY(mu_);
 };

@@ -36,7 +36,6 @@ ClientMessageSocket::ClientMessageSocket(std::shared_ptr<LocalTarget> target, Ev
                     {.frames = target->frame_limits(),
                      .memory = ProcessSharedMemory(),
                      .max_message_bytes = target->options.limits.max_message_bytes,
-                     .max_sent_pinned_bytes = UINT64_MAX,
                      .max_segments = kMaxServerSegments}),
       target_(std::move(target)) {}
 

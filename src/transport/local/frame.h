@@ -53,6 +53,10 @@ enum class FrameKind : uint8_t {
   kPart = 12,     // client: rows that belong to the next kRequest for a row table; not answered
 };
 inline constexpr FrameKind kLastFrameKind = FrameKind::kPart;
+// Returns whether the frame is answered by one that may be large.
+constexpr bool AsksForReply(FrameKind kind) {
+  return kind == FrameKind::kRequest || kind == FrameKind::kCall;
+}
 
 inline constexpr uint64_t kNoBody = UINT64_MAX;
 
@@ -104,6 +108,12 @@ struct OutgoingFrame {
   std::shared_ptr<const void> keeper;  // of parts without an owner
 
   size_t sent_bytes = 0;
+
+  uint64_t total_bytes() const {
+    uint64_t bytes = head.size();
+    for (const Buffer& part : parts) bytes += part.size();
+    return bytes;
+  }
 };
 // A frame whose message is sent inline.
 OutgoingFrame MakeFrame(FrameKind kind, const WireMessage& message, Method method = {});
@@ -143,7 +153,7 @@ struct LocalWelcome {
   uint32_t version = kLocalVersion;
   LocalIdentity identity;
   Id128 life_id{};
-  uint64_t max_pinned_bytes = 0;  // of messages that the client may refer to, on this socket
+  uint64_t max_pinned_bytes = 0;  // of messages that the client's process may refer to, on all of its sockets
 };
 
 WireMessage EncodeLocalHello(const LocalHello& hello);

@@ -7,8 +7,11 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
+
+#include "transport/listener.h"
 
 namespace reverb::internal {
 namespace {
@@ -22,6 +25,13 @@ constexpr size_t kMaxVectors = 256;
 
 Status Malformed(const std::string& what) {
   return Status::InvalidArgument("the frame violates the protocol: " + what);
+}
+
+// Passes: the peer may connect again.
+Status NoDescriptors(const std::string& why) {
+  return Status::Unavailable("the process that receives shared memory has no file descriptors left: " + why +
+                             "; raise its limit (ulimit -n, or LimitNOFILE of systemd), or use gRPC "
+                             "(local=False)");
 }
 
 }  // namespace
@@ -114,10 +124,9 @@ FrameReader::Outcome FrameReader::FinishFrame(IncomingFrame* frame, Status* stat
   const size_t count = frame->header.num_announcements;
   // They come with the first byte of the frame.
   if (descriptors_.size() < count) {
-    *status = Status::ResourceExhausted(
-        "a descriptor of shared memory did not arrive: this process has no file descriptors left, or the "
-        "peer "
-        "has sent too few; raise the limit (ulimit -n), or use gRPC (local=False)");
+    *status = has_lost_descriptors_
+                  ? NoDescriptors("all are in use")
+                  : Malformed("a descriptor of announced shared memory did not arrive with its frame");
     return Outcome::kFailed;
   }
   for (size_t i = 0; i < count; ++i) {
@@ -176,6 +185,7 @@ FrameReader::Outcome FrameReader::Receive(int fd, Status* status) {
     *status = Status::Unavailable("reading from the socket failed: " + std::string(std::strerror(errno)));
     return Outcome::kFailed;
   }
+  std::optional<std::string> shortage;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -183,7 +193,14 @@ FrameReader::Outcome FrameReader::Receive(int fd, Status* status) {
       int passed = -1;
       std::memcpy(&passed, CMSG_DATA(part) + i * sizeof(int), sizeof passed);
       descriptors_.emplace_back(passed);
+      if (limits_.spares_descriptors && !shortage) shortage = DescriptorShortage(passed, /*is_brief=*/true);
     }
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) has_lost_descriptors_ = true;
+  if (shortage) {
+    descriptors_.clear();
+    *status = NoDescriptors(*shortage);
+    return Outcome::kFailed;
   }
   if (!limits_.accepts_announcements && !descriptors_.empty()) {
     *status = Malformed("descriptors are not accepted here");
@@ -258,6 +275,7 @@ Outbox::Outcome Outbox::Write(int fd, std::vector<OutgoingFrame>* written) {
       return is_full ? Outcome::kFull : Outcome::kFailed;
     }
     num_written_bytes_ += static_cast<uint64_t>(sent);
+    num_waiting_bytes_ -= static_cast<uint64_t>(sent);
     frame.sent_bytes += static_cast<size_t>(sent);
     if (static_cast<size_t>(sent) < bytes) continue;  // the next attempt finds the socket full, or goes on
     if (!is_rest) continue;
@@ -270,6 +288,7 @@ Outbox::Outcome Outbox::Write(int fd, std::vector<OutgoingFrame>* written) {
 void Outbox::Clear(std::vector<OutgoingFrame>* unsent) {
   for (OutgoingFrame& frame : frames_) unsent->push_back(std::move(frame));
   frames_.clear();
+  num_waiting_bytes_ = 0;
 }
 
 }  // namespace reverb::internal

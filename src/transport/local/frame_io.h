@@ -26,8 +26,10 @@ struct FrameLimits {
   uint64_t max_inline_bytes = uint64_t{256} << 20;
   uint32_t max_references = uint32_t{1} << 20;
   bool accepts_announcements = true;
+  // Refuses descriptors that this process needs for files: see DescriptorShortage().
+  bool spares_descriptors = false;
   bool accepts_bodies = false;
-  // Inline bytes of large frames are charged to it; null: to nothing.
+  // Inline bytes of large frames are charged to it, and frames that wait for being written; null: to nothing.
   MemoryBudget* memory = nullptr;
 };
 
@@ -65,6 +67,7 @@ class FrameReader {
   size_t end_ = 0;
   size_t wanted_ = 0;                   // bytes of the frame that must be buffered before it can be parsed
   std::deque<Descriptor> descriptors_;  // of frames that were not returned yet
+  bool has_lost_descriptors_ = false;   // this process could not take some
   bool is_drained_ = false;
   // A frame whose inline bytes are received into a block of their own.
   IncomingFrame large_;
@@ -82,14 +85,19 @@ class Outbox {
   };
 
   bool empty() const { return frames_.empty(); }
-  void Add(OutgoingFrame frame) { frames_.push_back(std::move(frame)); }
+  void Add(OutgoingFrame frame) {
+    num_waiting_bytes_ += frame.total_bytes();
+    frames_.push_back(std::move(frame));
+  }
   // Writes as much as the socket accepts. Moves written frames to `*written`, to be freed without locks.
   Outcome Write(int fd, std::vector<OutgoingFrame>* written);
   void Clear(std::vector<OutgoingFrame>* unsent);
   uint64_t num_written_bytes() const { return num_written_bytes_; }
+  uint64_t num_waiting_bytes() const { return num_waiting_bytes_; }
 
  private:
   std::deque<OutgoingFrame> frames_;
+  uint64_t num_waiting_bytes_ = 0;
   uint64_t num_written_bytes_ = 0;
 };
 

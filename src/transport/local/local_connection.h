@@ -24,7 +24,7 @@ struct LocalOptions {
   // The address that the user gave, for messages; "" = "unix:" and the path. If it is host:port, a server that
   // is not reachable at that address refuses the connection.
   std::string wanted_address;
-  // Accepts a server of another user.
+  // Accepts a server of another user: the path was given by the user, not found.
   bool any_user = false;
   WireLimits limits;
   std::string token = {};  // proves to the server who this client is; empty: none

@@ -2,15 +2,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +28,7 @@ using std::chrono_literals::operator""ms;
 using test::Contents;
 using test::StatusIs;
 using test::WaitUntil;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class LocalMemoryTest : public LocalMemoryFixture {
@@ -231,6 +229,32 @@ TEST_F(LocalMemoryTest, AServerCopiesWhatExceedsTheLimit) {
   EXPECT_TRUE(WaitUntil([&] { return source_.num_blocks == 1; }));
 }
 
+TEST_F(LocalMemoryTest, TheLimitIsOfAllSocketsOfAProcess) {
+  StartServer({.path = {}, .max_pinned_bytes = 50'000});
+  RawSocket other(path_);
+  other.Open(Method::kSample, EncodeSampleRequest({.hello = test::ExampleHello(), .request = {}}));
+  TAKE_OR_FAIL(other_session, handler_->samples);
+  // Returns the number of references of the next message to it.
+  const auto next_references = [&]() -> size_t {
+    while (std::optional<IncomingFrame> frame = other.Receive()) {
+      if (frame->header.kind == FrameKind::kMessage) return frame->header.num_references;
+    }
+    return SIZE_MAX;
+  };
+  EXPECT_EQ(next_references(), 0u) << "the welcome";
+  {
+    RawSocket raw(path_);
+    const auto session = OpenRaw(&raw);  // holds 40 kB
+    other_session->peer->Reply(ReplyOf(SharedTrajectory()));
+    EXPECT_EQ(next_references(), 0u);
+    raw.Close();
+    EXPECT_TRUE(session->gone.Take());
+    EXPECT_TRUE(NothingIsPinned());
+  }
+  other_session->peer->Reply(ReplyOf(SharedTrajectory()));
+  EXPECT_EQ(next_references(), 1u) << "a closed socket holds nothing";
+}
+
 TEST_F(LocalMemoryTest, HeldSamplesAreCopiedWhenTheServerAsksForThem) {
   StartServer({.path = {}, .stalled_client_timeout = 400ms});
   SampleEnds sample = OpenGreeted();
@@ -271,6 +295,7 @@ TEST_F(LocalMemoryTest, HeldSamplesOutliveTheirStream) {
 }
 
 TEST_F(LocalMemoryTest, AClientThatReturnsNothingIsDisconnectedAndItsLeaseRevoked) {
+  WarningsForTest warnings;
   StartServer({.path = {}, .stalled_client_timeout = 200ms});
   RawSocket raw(path_);
   raw.Open(Method::kSample, EncodeSampleRequest({.hello = test::ExampleHello(), .request = {}}));
@@ -287,6 +312,16 @@ TEST_F(LocalMemoryTest, AClientThatReturnsNothingIsDisconnectedAndItsLeaseRevoke
   EXPECT_TRUE(session->gone.Take());
   EXPECT_TRUE(NothingIsPinned());
   EXPECT_NE(word->load(), value);
+  EXPECT_THAT(
+      raw.ReceiveStatus(),
+      StatusIs(StatusCode::kUnavailable,
+               AllOf(HasSubstr("the server has disconnected this client: it has not returned memory that"),
+                     HasSubstr("(stalled_client_timeout)"))));
+  TAKE_OR_FAIL(logged, warnings.messages);
+  EXPECT_THAT(logged, AllOf(HasSubstr("disconnected the client " + test::ExampleHello().client_name +
+                                      " at pid " + std::to_string(getpid()) + " of user " +
+                                      std::to_string(geteuid()) + ": it has not returned memory"),
+                            HasSubstr("(stalled_client_timeout)")));
 }
 
 TEST_F(LocalMemoryTest, ReadingFailsAfterTheLeaseWasRevoked) {
@@ -465,39 +500,6 @@ TEST_F(LocalMemoryTest, ReturnsOfMessagesThatWereNotSentEndTheStream) {
 }
 
 // --- Processes ---
-
-class ChildProcess {
- public:
-  explicit ChildProcess(const std::function<void()>& run) : pid_(fork()) {
-    if (pid_ == 0) {
-      run();
-      _exit(testing::Test::HasFailure() ? 1 : 0);
-    }
-  }
-  ~ChildProcess() {
-    Kill(SIGKILL);
-    (void)Wait();
-  }
-  void Kill(int signal) {
-    if (pid_ > 0) kill(pid_, signal);
-  }
-  // Returns when all threads of the process are stopped.
-  void Stop() {
-    int status = 0;
-    Kill(SIGSTOP);
-    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
-    EXPECT_TRUE(WIFSTOPPED(status));
-  }
-  // Returns the exit status; -1 if a signal has ended the process.
-  int Wait() {
-    int status = 0;
-    if (pid_ <= 0 || waitpid(std::exchange(pid_, -1), &status, 0) < 0) return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
- private:
-  pid_t pid_;
-};
 
 #ifndef REVERB_TSAN
 TEST_F(LocalMemoryTest, AKilledClientReleasesItsMemoryAtOnce) {

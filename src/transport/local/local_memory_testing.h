@@ -82,9 +82,9 @@ struct HostileFrame {
 
 inline constexpr uint64_t kMemfdBytes = 1 << 20;
 
-inline Descriptor MakeMemfd(unsigned seals = F_SEAL_SHRINK | F_SEAL_GROW) {
+inline Descriptor MakeMemfd(unsigned seals = F_SEAL_SHRINK | F_SEAL_GROW, uint64_t bytes = kMemfdBytes) {
   Descriptor fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  EXPECT_EQ(ftruncate(fd.get(), kMemfdBytes), 0);
+  EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
   if (seals != 0) {
     EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
   }

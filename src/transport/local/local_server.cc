@@ -24,7 +24,7 @@ Status CheckClientUser(int fd) {
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid()) {
     return Status::PermissionDenied("the server accepts local clients of its own user only (" +
                                     std::to_string(geteuid()) + ", not " + std::to_string(peer.uid) +
-                                    "); use gRPC, or change the server's configuration");
+                                    "); use gRPC, or start the server with local = \"any user\"");
   }
   return Status::Ok();
 }

@@ -41,8 +41,8 @@ class LocalServer {
     // A client that neither takes what was sent to it nor returns memory that it was shown for this long is
     // disconnected.
     Duration stalled_client_timeout = std::chrono::seconds(60);
-    // Maximum bytes of this process's memory that one socket's client may refer to. Further data is copied
-    // into the socket instead.
+    // Maximum bytes of this process's memory that one client process may refer to, over all of its sockets. Further
+    // data is copied into the socket instead.
     uint64_t max_pinned_bytes = uint64_t{256} << 20;
     // Null: everybody who may connect may do everything.
     std::shared_ptr<AccessGate> gate = nullptr;

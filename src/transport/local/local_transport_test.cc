@@ -346,7 +346,8 @@ TEST_F(LocalTransportTest, AClientWithoutDescriptorsReportsThat) {
 }
 
 TEST_F(LocalTransportTest, AClientThatTakesNothingIsDisconnected) {
-  StartServer({.path = {}, .stalled_client_timeout = 200ms});
+  WarningsForTest warnings;
+  StartServer({.path = {}, .stalled_client_timeout = 200ms, .max_pinned_bytes = 0});
   RawSocket raw(path_);
   raw.Open(Method::kSample, EncodeSampleRequest({.hello = test::ExampleHello(), .request = {}}));
   TAKE_OR_FAIL(session, handler_->samples);
@@ -355,6 +356,10 @@ TEST_F(LocalTransportTest, AClientThatTakesNothingIsDisconnected) {
   while (session->peer->Reply(reply).ready) {
   }
   EXPECT_TRUE(session->gone.Take()) << "the memory of what was not sent is freed";
+  TAKE_OR_FAIL(logged, warnings.messages);
+  EXPECT_THAT(logged,
+              AllOf(HasSubstr("disconnected the client"), HasSubstr("pid " + std::to_string(getpid())),
+                    HasSubstr("it has taken nothing of what was sent to it for 0.2 s")));
   SampleEnds other = OpenSample();
   EXPECT_TRUE(other.events->replies.Take()) << "others are served";
 }

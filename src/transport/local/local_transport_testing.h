@@ -1,20 +1,25 @@
-// local_transport_testing.h — a fixture for tests of the local transport, and a client that breaks its rules.
+// local_transport_testing.h — a fixture for tests of the local transport, a client that breaks its rules, and processes.
 #ifndef REVERB_TRANSPORT_LOCAL_LOCAL_TRANSPORT_TESTING_H_
 #define REVERB_TRANSPORT_LOCAL_LOCAL_TRANSPORT_TESTING_H_
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "reverb/log.h"
 #include "testing/status_matchers.h"
 #include "transport/local/client_socket.h"
 #include "transport/local/frame.h"
@@ -64,13 +69,14 @@ class RawSocket {
   }
   // Greets, and sends the first message of a stream.
   void Open(Method method, const WireMessage& first) {
-    Greet();
+    (void)Greet();
     Send(MakeFrame(FrameKind::kRequest, first, method));
   }
-  void Greet() {
+  LocalWelcome Greet() {
     Send(MakeGreeting(*target_));
     const std::optional<IncomingFrame> welcome = Receive();
     EXPECT_TRUE(welcome && welcome->header.kind == FrameKind::kGreeting);
+    return DecodeLocalWelcome(welcome->inline_bytes).value();
   }
 
   // Returns the next frame; nothing when the server has closed the socket. The frame is valid until the next
@@ -108,6 +114,54 @@ class RawSocket {
   const std::shared_ptr<LocalTarget> target_;
   Descriptor fd_;
   FrameReader reader_;
+};
+
+// Collects the warnings that are logged while it exists.
+struct WarningsForTest {
+  WarningsForTest() {
+    SetLogSink([this](LogLevel level, std::string_view message) {
+      if (level == LogLevel::kWarning) messages.Put(std::string(message));
+    });
+  }
+  ~WarningsForTest() { SetLogSink({}); }
+  WarningsForTest(const WarningsForTest&) = delete;
+  WarningsForTest& operator=(const WarningsForTest&) = delete;
+
+  Mailbox<std::string> messages;
+};
+
+// A child created by fork(). Its exit status is 1 if an expectation has failed there.
+class ChildProcess {
+ public:
+  explicit ChildProcess(const std::function<void()>& run) : pid_(fork()) {
+    if (pid_ == 0) {
+      run();
+      _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+  }
+  ~ChildProcess() {
+    Kill(SIGKILL);
+    (void)Wait();
+  }
+  void Kill(int signal) {
+    if (pid_ > 0) kill(pid_, signal);
+  }
+  // Returns when all threads of the process are stopped.
+  void Stop() {
+    int status = 0;
+    Kill(SIGSTOP);
+    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
+  // Returns the exit status; -1 if a signal has ended the process.
+  int Wait() {
+    int status = 0;
+    if (pid_ <= 0 || waitpid(std::exchange(pid_, -1), &status, 0) < 0) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  pid_t pid_;
 };
 
 class LocalTransportTest : public TransportTest {

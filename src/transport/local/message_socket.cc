@@ -98,7 +98,7 @@ StreamSocket::Sent MessageSocket::SendAs(FrameKind kind, Method method, const Wi
 Status MessageSocket::CheckProgress(TimePoint now, Duration timeout) {
   if (IsStalled()) {
     return Status::DeadlineExceeded("it has taken nothing of what was sent to it for " +
-                                    DurationText(timeout));
+                                    DurationText(timeout) + " (stalled_client_timeout)");
   }
   const std::optional<SentMessages::Oldest> oldest = sent_.oldest();
   if (!oldest || now - oldest->sent < timeout / 2) return Status::Ok();

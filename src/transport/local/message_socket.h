@@ -36,15 +36,16 @@ class MessageSocket : public StreamSocket {
     FrameLimits frames;
     SharedMemory* memory = nullptr;  // of messages that are sent
     uint64_t max_message_bytes = 0;
-    uint64_t max_sent_pinned_bytes = 0;
-    size_t max_segments = 0;    // that the peer may announce
-    bool sends_bodies = false;  // large messages have their body in shared memory
+    std::shared_ptr<BoundedSum> pinned_sum = nullptr;  // of sent messages; null: unbounded
+    size_t max_segments = 0;                           // that the peer may announce
+    std::shared_ptr<SegmentQuota> quota = nullptr;     // of a client's segments
+    bool sends_bodies = false;                         // large messages have their body in shared memory
   };
   MessageSocket(EventLoop* loop, Descriptor fd, const Options& options)
       : StreamSocket(loop, std::move(fd), options.frames),
         max_message_bytes_(options.max_message_bytes),
-        sent_(options.memory, options.max_sent_pinned_bytes, options.sends_bodies),
-        segments_(options.max_segments),
+        sent_(options.memory, options.pinned_sum, options.sends_bodies),
+        segments_(options.max_segments, options.quota),
         memory_(options.memory) {}
 
   // Sends a message. `keeper` keeps parts without an owner alive. One call at a time.

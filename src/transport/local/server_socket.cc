@@ -19,19 +19,24 @@ FrameLimits LimitsOf(const RequestHandler& handler) {
   const WireLimits& limits = handler.wire_limits();
   return {.max_inline_bytes = limits.max_message_bytes,
           .max_references = static_cast<uint32_t>(limits.max_chunks),
+          .spares_descriptors = true,
           .memory = handler.memory()};
 }
 
-// Segments that a client may announce on one socket.
-constexpr size_t kMaxClientSegments = 64;
+// Segments that one client process shares, and all of them together: each takes a mapping and 4 GiB of addresses. A
+// writer has one or two.
+constexpr size_t kMaxSegmentsOfClient = 64;
+constexpr size_t kMaxSegments = 8192;
 
-MessageSocket::Options OptionsOf(const LocalServerCore& core) {
-  const WireLimits& limits = core.handler()->wire_limits();
-  return {.frames = LimitsOf(*core.handler()),
+MessageSocket::Options OptionsOf(LocalServerCore* core, pid_t client) {
+  const WireLimits& limits = core->handler()->wire_limits();
+  const std::shared_ptr<ClientProcess> process = core->ProcessOf(client);
+  return {.frames = LimitsOf(*core->handler()),
           .memory = ProcessSharedMemory(),
           .max_message_bytes = limits.max_message_bytes,
-          .max_sent_pinned_bytes = core.options().max_pinned_bytes,
-          .max_segments = kMaxClientSegments,
+          .pinned_sum = std::shared_ptr<BoundedSum>(process, &process->pinned_bytes),
+          .max_segments = kMaxSegmentsOfClient,
+          .quota = std::shared_ptr<SegmentQuota>(process, &process->segments),
           .sends_bodies = true};
 }
 
@@ -40,6 +45,11 @@ Status StoppingStatus() { return Status::Unavailable("the server is stopping"); 
 }  // namespace
 
 // --- What all sockets share -----------------------------------------------------------------------
+
+LocalServerCore::LocalServerCore(LocalServer::Options options, std::shared_ptr<RequestHandler> handler)
+    : options_(std::move(options)),
+      handler_(std::move(handler)),
+      num_segments_(std::make_shared<BoundedSum>(kMaxSegments)) {}
 
 Status LocalServerCore::Admit(const std::shared_ptr<ServerSocket>& socket) {
   MutexLock lock(&mu_);
@@ -57,6 +67,18 @@ void LocalServerCore::Leave(ServerSocket* socket) {
   MutexLock lock(&mu_);
   sockets_.erase(socket);
   left_.NotifyAll();
+}
+
+std::shared_ptr<ClientProcess> LocalServerCore::ProcessOf(pid_t pid) {
+  MutexLock lock(&mu_);
+  if (const auto found = processes_.find(pid); found != processes_.end()) {
+    if (std::shared_ptr<ClientProcess> process = found->second.lock()) return process;
+  }
+  std::erase_if(processes_, [](const auto& entry) { return entry.second.expired(); });
+  auto process = std::make_shared<ClientProcess>(options_.max_pinned_bytes, num_segments_,
+                                                 pid != 0 ? kMaxSegmentsOfClient : kMaxSegments);
+  processes_[pid] = process;
+  return process;
 }
 
 std::vector<std::shared_ptr<ServerSocket>> LocalServerCore::sockets() const {
@@ -98,11 +120,14 @@ ServerSocket::Peer ServerSocket::PeerOf(int fd) {
   ucred peer = {};
   socklen_t size = sizeof peer;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
-  return {.is_same_user = peer.uid == geteuid(), .is_this_process = peer.pid == getpid()};
+  return {.pid = peer.pid,
+          .user = peer.uid,
+          .is_same_user = peer.uid == geteuid(),
+          .is_this_process = peer.pid == getpid()};
 }
 
 ServerSocket::ServerSocket(std::shared_ptr<LocalServerCore> core, EventLoop* loop, Descriptor fd, Peer peer)
-    : MessageSocket(loop, std::move(fd), OptionsOf(*core)),
+    : MessageSocket(loop, std::move(fd), OptionsOf(core.get(), peer.pid)),
       traffic_(core->options().traffic),
       core_(std::move(core)),
       peer_(peer) {
@@ -124,8 +149,25 @@ void ServerSocket::End(const Status& status) {
 void ServerSocket::CloseIfStalled(TimePoint now, Duration timeout) {
   const Status progress = CheckProgress(now, timeout);
   if (progress.ok()) return;
-  Log(LogLevel::kWarning, "disconnected a local client: " + std::string(progress.message()));
-  Close(progress);
+  loop()->Post([self = std::static_pointer_cast<ServerSocket>(shared_from_this()), progress] {
+    self->Disconnect(std::string(progress.message()));
+  });
+}
+
+void ServerSocket::Disconnect(const std::string& why) {
+  if (IsClosing()) return;
+  const std::string address = client_.empty() ? "pid " + std::to_string(peer_.pid) : client_;
+  LogFields fields = {{"event", kEventDisconnect}};
+  if (!client_name_.empty()) fields.push_back({"client", client_name_});
+  fields.push_back({"address", address});
+  Log(LogLevel::kWarning,
+      "disconnected the client " + (client_name_.empty() ? "" : client_name_ + " at ") + address +
+          (peer_.user ? " of user " + std::to_string(*peer_.user) : "") + ": " + why,
+      fields);
+  // Lost if the socket is full. The client may connect again.
+  const Status reason = Status::Unavailable("the server has disconnected this client: " + why);
+  Send(MakeFrame(FrameKind::kStatus, EncodeStatus(reason)), /*notify=*/false);
+  Close(reason);
 }
 
 void ServerSocket::OnStopping(const Status& why) {

@@ -8,9 +8,12 @@
 #ifndef REVERB_TRANSPORT_LOCAL_SERVER_SOCKET_H_
 #define REVERB_TRANSPORT_LOCAL_SERVER_SOCKET_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -31,11 +34,19 @@ namespace reverb::internal {
 class ServerCalls;
 class ServerSocket;
 
+// What the sockets of one client process use together.
+struct ClientProcess {
+  ClientProcess(uint64_t max_pinned_bytes, std::shared_ptr<BoundedSum> all_segments, uint64_t max_segments)
+      : pinned_bytes(max_pinned_bytes), segments(std::move(all_segments), max_segments) {}
+
+  BoundedSum pinned_bytes;  // of this process's memory that the client refers to
+  SegmentQuota segments;    // of the client's memory that this process maps
+};
+
 // The state that all sockets of a server share.
 class LocalServerCore {
  public:
-  LocalServerCore(LocalServer::Options options, std::shared_ptr<RequestHandler> handler)
-      : options_(std::move(options)), handler_(std::move(handler)) {}
+  LocalServerCore(LocalServer::Options options, std::shared_ptr<RequestHandler> handler);
 
   const LocalServer::Options& options() const { return options_; }
   RequestHandler* handler() const { return handler_.get(); }
@@ -45,6 +56,9 @@ class LocalServerCore {
   // Registers a socket. An error refuses it.
   Status Admit(const std::shared_ptr<ServerSocket>& socket) EXCLUDES(mu_);
   void Leave(ServerSocket* socket) EXCLUDES(mu_);
+  // Returns what the sockets of a process share. Processes whose ID the system hides (0: they are in another PID
+  // namespace) share one.
+  std::shared_ptr<ClientProcess> ProcessOf(pid_t pid) EXCLUDES(mu_);
   bool is_stopping() const EXCLUDES(mu_) {
     MutexLock lock(&mu_);
     return is_stopping_;
@@ -59,11 +73,13 @@ class LocalServerCore {
   const LocalServer::Options options_;
   const std::shared_ptr<RequestHandler> handler_;
   TaskThreads tasks_;
+  const std::shared_ptr<BoundedSum> num_segments_;  // of all clients
 
   mutable Mutex mu_;
   CondVar left_;
   bool is_stopping_ GUARDED_BY(mu_) = false;
   std::unordered_map<ServerSocket*, std::weak_ptr<ServerSocket>> sockets_ GUARDED_BY(mu_);
+  std::unordered_map<pid_t, std::weak_ptr<ClientProcess>> processes_ GUARDED_BY(mu_);
 };
 
 // A session's side of a stream: decodes its messages. Called on the socket's loop.
@@ -87,6 +103,8 @@ class ServerSocket final : public MessageSocket {
  public:
   // What the system knows of a client.
   struct Peer {
+    pid_t pid = 0;  // 0: unknown
+    std::optional<uid_t> user = {};
     bool is_same_user = false;
     bool is_this_process = false;
   };
@@ -99,13 +117,15 @@ class ServerSocket final : public MessageSocket {
   // Ends the stream.
   void End(const Status& status);
   // Disconnects a client that has neither taken what was sent to it nor returned memory that it was shown for
-  // `timeout`. To be called four times in that time.
+  // `timeout`, with a log record and, if its socket can take that, the reason. To be called four times in that time.
   void CloseIfStalled(TimePoint now, Duration timeout);
   // The server stops. Streams end with `why`, idle sockets are closed; a single call continues.
   void OnStopping(const Status& why);
 
   // "pid 4711", for messages.
   const std::string& client() const { return client_; }
+  // The name that the client of a stream has given itself. Used on the loop's thread.
+  void set_client_name(std::string name) { client_name_ = std::move(name); }
   LocalServerCore* core() const { return core_.get(); }
   // The handler for this client; set by the greeting. Used on the loop's thread.
   const std::shared_ptr<RequestHandler>& handler() const { return handler_; }
@@ -123,6 +143,10 @@ class ServerSocket final : public MessageSocket {
   void HandleClosed(Status why) override;
   void HandleBadFrame(Status why) override { End(why); }
   bool limits_messages() const override { return stage_ == Stage::kStream; }
+  // A client that does not take its replies gets no more of them.
+  uint64_t max_waiting_bytes() const override { return uint64_t{4} << 20; }
+  // Sessions charge their replies themselves.
+  bool charges_waiting_bytes() const override { return stage_ != Stage::kStream; }
 
  private:
   enum class Stage : uint8_t {
@@ -134,6 +158,7 @@ class ServerSocket final : public MessageSocket {
     kEnded,  // waits for the client to close the socket
   };
   Status Greet(const IncomingFrame& frame);
+  void Disconnect(const std::string& why);
   // Returns the handler for this client's requests, by its token and what the system knows of it.
   Result<std::shared_ptr<RequestHandler>> HandlerFor(const LocalHello& hello) const;
   Status BeginRequest(IncomingFrame* frame);
@@ -173,6 +198,7 @@ class ServerSocket final : public MessageSocket {
   std::shared_ptr<ServerCalls> calls_;    // of kCalls
   StagedRows staged_;                     // rows of the next request
   std::string client_;
+  std::string client_name_;
   std::shared_ptr<ServerStream> stream_;
   Status end_status_;  // of kEnded
 };

@@ -57,6 +57,7 @@ class LocalInsertPeer final : public SessionStream<InsertSession, InsertPeer> {
   Status Open(ByteSlices message) override {
     RequestHandler* const handler = socket_->handler().get();
     REVERB_ASSIGN_OR_RETURN(const Hello hello, DecodeInsertHello(message, handler->wire_limits()));
+    socket_->set_client_name(hello.client_name);
     return SetSession(
         handler->OpenInsert(hello, std::static_pointer_cast<LocalInsertPeer>(shared_from_this())));
   }
@@ -117,6 +118,7 @@ class LocalSamplePeer final : public SessionStream<SampleSession, SamplePeer> {
     if (!decoded.hello) {
       return Status::InvalidArgument("message SampleRequest: the first of a stream must greet");
     }
+    socket_->set_client_name(decoded.hello->client_name);
     return SetSession(
         handler->OpenSample(*decoded.hello, std::static_pointer_cast<LocalSamplePeer>(shared_from_this())));
   }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/fork.h"
@@ -27,10 +28,11 @@ Status BadReference(const std::string& what) {
   return Status::InvalidArgument("the message refers to shared memory wrongly: " + what);
 }
 
-// The segments of other processes that are in use here, by device and inode of their memfd.
+// The segments of other processes that are in use here, by device and inode of their memfd, and by whether they are those
+// of clients.
 struct PeerSegments {
   Mutex mu;
-  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<PeerSegment>> segments GUARDED_BY(mu);
+  std::map<std::tuple<uint64_t, uint64_t, bool>, std::weak_ptr<PeerSegment>> segments GUARDED_BY(mu);
 };
 constinit PerProcess<PeerSegments> peer_segments;
 
@@ -63,11 +65,13 @@ OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_
   Pinned pinned;
 
   references.reserve(message.parts().size());
+  // Of the sum, this message gets what it could use at most; the rest is given back below.
+  const uint64_t most = message.total_bytes() + message.parts().size() * sizeof(FrameReference);
+  const uint64_t max_pinned_bytes = pinned_sum_ != nullptr ? pinned_sum_->AddUpTo(most) : most;
   MutexLock lock(&mu_);
   for (const Buffer& part : message.parts()) {
     std::optional<SharedMemory::Location> at;
-    if (header.inline_bytes <= UINT32_MAX &&
-        pinned_bytes_ + pinned.bytes + part.size() <= max_pinned_bytes_) {
+    if (header.inline_bytes <= UINT32_MAX && pinned.bytes + part.size() <= max_pinned_bytes) {
       at = memory_ != nullptr ? memory_->Find(part.data()) : std::nullopt;
       if (at && (at->segment != last_segment_ || part.size() > UINT32_MAX)) {
         at = Locate(part.span(), &announcements, &frame);
@@ -85,8 +89,9 @@ OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_
     if (part.has_owner()) pinned.parts.push_back(part);
   }
   header.num_references = static_cast<uint32_t>(references.size());
-  MoveToBody(&references, &announcements, &header, &frame, &pinned);
+  MoveToBody(max_pinned_bytes, &references, &announcements, &header, &frame, &pinned);
   header.num_announcements = static_cast<uint16_t>(announcements.size());
+  if (pinned_sum_ != nullptr) pinned_sum_->Subtract(max_pinned_bytes - pinned.bytes);
   if (pinned.bytes > 0) {
     header.number = ++last_number_;
     pinned.keeper = keeper;
@@ -104,13 +109,13 @@ OutgoingFrame SentMessages::MakeMessage(const WireMessage& message, std::shared_
   return frame;
 }
 
-void SentMessages::MoveToBody(std::vector<FrameReference>* references,
+void SentMessages::MoveToBody(uint64_t max_pinned_bytes, std::vector<FrameReference>* references,
                               std::vector<FrameAnnouncement>* announcements, FrameHeader* header,
                               OutgoingFrame* frame, Pinned* pinned) {
   const size_t reference_bytes = references->size() * sizeof(FrameReference);
   const size_t bytes = reference_bytes + header->inline_bytes;
   if (!uses_bodies_ || memory_ == nullptr || bytes < kMinBodyBytes ||
-      pinned_bytes_ + pinned->bytes + bytes > max_pinned_bytes_) {
+      pinned->bytes + bytes > max_pinned_bytes) {
     return;
   }
   uint8_t* const block = memory_->Allocate(bytes);
@@ -180,6 +185,7 @@ Status SentMessages::Return(std::span<const uint64_t> numbers) {
                           "returned before");
     }
     pinned_bytes_ -= found->second.bytes;
+    if (pinned_sum_ != nullptr) pinned_sum_->Subtract(found->second.bytes);
     returned.push_back(std::move(found->second));
     pinned_.erase(found);
   }
@@ -190,6 +196,7 @@ void SentMessages::Clear() {
   std::map<uint64_t, Pinned> pinned;  // freed without the lock
   MutexLock lock(&mu_);
   pinned.swap(pinned_);
+  if (pinned_sum_ != nullptr) pinned_sum_->Subtract(pinned_bytes_);
   pinned_bytes_ = 0;
 }
 
@@ -201,13 +208,36 @@ std::optional<SentMessages::Oldest> SentMessages::oldest() const {
 
 // --- Receiving ------------------------------------------------------------------------------------
 
-Result<std::shared_ptr<PeerSegment>> PeerSegment::Find(Descriptor fd, uint64_t bytes) {
+Status SegmentQuota::Take() {
+  if (mine_.AddUpTo(1) == 0) {
+    return Status::ResourceExhausted("a client process shares at most " + std::to_string(mine_.max()) +
+                                     " segments with a server, and this one has announced another");
+  }
+  if (all_->AddUpTo(1) == 1) return Status::Ok();
+  mine_.Subtract(1);
+  return Status::Unavailable(
+      "the clients of this server share " + std::to_string(all_->max()) +
+      " segments with it, more than it maps; run fewer clients on its host, or use gRPC "
+      "(local=False)");
+}
+
+void SegmentQuota::Return() {
+  mine_.Subtract(1);
+  all_->Subtract(1);
+}
+
+Result<std::shared_ptr<PeerSegment>> PeerSegment::Find(Descriptor fd, uint64_t bytes,
+                                                       const std::shared_ptr<SegmentQuota>& quota) {
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) {
     return BadReference(std::string("the descriptor of a segment is unusable: ") + std::strerror(errno));
   }
+  if (quota != nullptr && bytes > SharedMemory::kSegmentBytes) {
+    return BadReference("a segment of a client has at most " + std::to_string(SharedMemory::kSegmentBytes) +
+                        " bytes, but one of " + std::to_string(bytes) + " was announced");
+  }
   PeerSegments& all = peer_segments.get();
-  const std::pair<uint64_t, uint64_t> key(info.st_dev, info.st_ino);
+  const std::tuple<uint64_t, uint64_t, bool> key(info.st_dev, info.st_ino, quota != nullptr);
   std::shared_ptr<PeerSegment> segment;
   {
     MutexLock lock(&all.mu);
@@ -215,11 +245,20 @@ Result<std::shared_ptr<PeerSegment>> PeerSegment::Find(Descriptor fd, uint64_t b
       segment = found->second.lock();
   }
   if (segment != nullptr && segment->bytes_ == bytes) return segment;
-  segment = std::make_shared<PeerSegment>(std::move(fd), bytes);
-  REVERB_RETURN_IF_ERROR(segment->mapping().status());
+  if (quota != nullptr) REVERB_RETURN_IF_ERROR(quota->Take());
+  segment = std::make_shared<PeerSegment>(std::move(fd), bytes, quota);
+  if (const Status mapped = segment->mapping().status(); !mapped.ok()) {
+    // Too little memory or address space: of a server, that passes.
+    const bool is_shortage = quota != nullptr && mapped.code() == StatusCode::kResourceExhausted;
+    return is_shortage ? Status::Unavailable(std::string(mapped.message())) : mapped;
+  }
   MutexLock lock(&all.mu);
   std::erase_if(all.segments, [](const auto& entry) { return entry.second.expired(); });
-  all.segments[key] = segment;
+  std::weak_ptr<PeerSegment>& entry = all.segments[key];
+  if (const std::shared_ptr<PeerSegment> other = entry.lock(); other != nullptr && other->bytes_ == bytes) {
+    return other;  // another thread was first
+  }
+  entry = segment;
   return segment;
 }
 
@@ -227,6 +266,7 @@ Result<std::shared_ptr<const MappedSegment>> PeerSegment::mapping() {
   MutexLock lock(&mu_);
   if (mapping_ == nullptr) {
     REVERB_ASSIGN_OR_RETURN(mapping_, MappedSegment::Map(fd_.get(), bytes_));
+    if (quota_ != nullptr) fd_.Close();
   }
   return mapping_;
 }
@@ -255,7 +295,7 @@ Status SegmentTable::Announce(IncomingFrame* frame) {
       return BadReference("more than " + std::to_string(max_segments_) + " segments were announced");
     }
     REVERB_ASSIGN_OR_RETURN(std::shared_ptr<PeerSegment> segment,
-                            PeerSegment::Find(std::move(frame->descriptors[i]), announcement.bytes));
+                            PeerSegment::Find(std::move(frame->descriptors[i]), announcement.bytes, quota_));
     segments_.emplace(announcement.segment, std::move(segment));
   }
   return Status::Ok();

@@ -6,6 +6,7 @@
 #ifndef REVERB_TRANSPORT_LOCAL_SHARED_MESSAGES_H_
 #define REVERB_TRANSPORT_LOCAL_SHARED_MESSAGES_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -35,13 +37,37 @@ inline constexpr size_t kMinReferenceBytes = 128;
 // them twice.
 inline constexpr size_t kMinBodyBytes = 4096;
 
+// What several sockets use together, with a bound. All methods may be called concurrently.
+class BoundedSum {
+ public:
+  explicit BoundedSum(uint64_t max) : max_(max) {}
+  uint64_t max() const { return max_; }
+  // Adds as much of `wanted` as the bound allows, and returns that.
+  uint64_t AddUpTo(uint64_t wanted) {
+    uint64_t used = used_.load(std::memory_order_relaxed);
+    uint64_t added = 0;
+    do {
+      added = std::min(wanted, max_ - used);
+    } while (!used_.compare_exchange_weak(used, used + added, std::memory_order_relaxed));
+    return added;
+  }
+  void Subtract(uint64_t amount) { used_.fetch_sub(amount, std::memory_order_relaxed); }
+
+ private:
+  const uint64_t max_;
+  std::atomic<uint64_t> used_{0};
+};
+
 // The sending end of one direction of a socket.
 class SentMessages {
  public:
-  // Parts of messages that are in `memory` are sent by reference, as long as the receiver refers to at most
-  // `max_pinned_bytes`. `uses_bodies`: the receiver accepts bodies in shared memory.
-  SentMessages(SharedMemory* memory, uint64_t max_pinned_bytes, bool uses_bodies)
-      : memory_(memory), max_pinned_bytes_(max_pinned_bytes), uses_bodies_(uses_bodies) {}
+  // Parts of messages that are in `memory` are sent by reference, as long as the bytes that receivers refer to are
+  // within `pinned_sum` (null: unbounded). `uses_bodies`: the receiver accepts bodies in shared memory.
+  SentMessages(SharedMemory* memory, std::shared_ptr<BoundedSum> pinned_sum, bool uses_bodies)
+      : memory_(memory), pinned_sum_(std::move(pinned_sum)), uses_bodies_(uses_bodies) {}
+  ~SentMessages() { Clear(); }
+  SentMessages(const SentMessages&) = delete;
+  SentMessages& operator=(const SentMessages&) = delete;
 
   // Makes a frame of kind kMessage or kRequest. `keeper` keeps those parts alive that have no owner. REQUIRES: frames
   // are sent in the order in which they were made.
@@ -76,12 +102,14 @@ class SentMessages {
     uint64_t bytes = 0;
     TimePoint sent;
   };
-  // Moves references and inline bytes to a block of shared memory if that is worth it.
-  void MoveToBody(std::vector<FrameReference>* references, std::vector<FrameAnnouncement>* announcements,
-                  FrameHeader* header, OutgoingFrame* frame, Pinned* pinned) REQUIRES(mu_);
+  // Moves references and inline bytes to a block of shared memory if that is worth it. At most `max_pinned_bytes` of
+  // the message may be pinned.
+  void MoveToBody(uint64_t max_pinned_bytes, std::vector<FrameReference>* references,
+                  std::vector<FrameAnnouncement>* announcements, FrameHeader* header, OutgoingFrame* frame,
+                  Pinned* pinned) REQUIRES(mu_);
 
   SharedMemory* const memory_;
-  const uint64_t max_pinned_bytes_;
+  const std::shared_ptr<BoundedSum> pinned_sum_;
   const bool uses_bodies_;
 
   mutable Mutex mu_;
@@ -92,13 +120,38 @@ class SentMessages {
   uint64_t pinned_bytes_ GUARDED_BY(mu_) = 0;
 };
 
+// What the clients of a server may make it map. Threads: all methods may be called concurrently.
+class SegmentQuota {
+ public:
+  // `all`: bounds the segments of all clients together; `max_segments`: those of one.
+  SegmentQuota(std::shared_ptr<BoundedSum> all, uint64_t max_segments)
+      : all_(std::move(all)), mine_(max_segments) {}
+  // RESOURCE_EXHAUSTED if this client has too many segments, UNAVAILABLE if all clients together have.
+  Status Take();
+  void Return();
+
+ private:
+  const std::shared_ptr<BoundedSum> all_;
+  BoundedSum mine_;
+};
+
 // A segment of another process. All sockets of this process that it is announced on share one.
 class PeerSegment {
  public:
-  // Returns the segment of a received descriptor, which is mapped if it is not yet.
-  static Result<std::shared_ptr<PeerSegment>> Find(Descriptor fd, uint64_t bytes);
+  // Returns the segment of a received descriptor, which is mapped if it is not yet. `quota`: of a client. Its segments are
+  // mapped once, and no descriptor is kept: a server never calls Retire(). Null: the segment is a server's.
+  static Result<std::shared_ptr<PeerSegment>> Find(Descriptor fd, uint64_t bytes,
+                                                   const std::shared_ptr<SegmentQuota>& quota);
 
-  PeerSegment(Descriptor fd, uint64_t bytes) : fd_(std::move(fd)), bytes_(bytes) {}
+  // Takes over what was taken from `quota`.
+  PeerSegment(Descriptor fd, uint64_t bytes, std::shared_ptr<SegmentQuota> quota)
+      : bytes_(bytes), quota_(std::move(quota)), fd_(std::move(fd)) {}
+  ~PeerSegment() {
+    if (quota_ != nullptr) quota_->Return();
+  }
+  PeerSegment(const PeerSegment&) = delete;
+  PeerSegment& operator=(const PeerSegment&) = delete;
+
   Result<std::shared_ptr<const MappedSegment>> mapping() EXCLUDES(mu_);
   // Returns a mapping in which nothing is made private.
   Result<std::shared_ptr<const MappedSegment>> live_mapping() EXCLUDES(mu_);
@@ -106,9 +159,10 @@ class PeerSegment {
   void Retire(const MappedSegment* mapping) EXCLUDES(mu_);
 
  private:
-  const Descriptor fd_;
   const uint64_t bytes_;
+  const std::shared_ptr<SegmentQuota> quota_;
   Mutex mu_;
+  Descriptor fd_ GUARDED_BY(mu_);  // closed once it is mapped, if there is a quota
   std::shared_ptr<const MappedSegment> mapping_ GUARDED_BY(mu_);
   std::shared_ptr<const MappedSegment> live_mapping_ GUARDED_BY(mu_);
 };
@@ -126,8 +180,9 @@ struct LocalMessage {
 // The segments that were announced on one socket.
 class SegmentTable {
  public:
-  // `max_segments` bounds what a peer can make this process map.
-  explicit SegmentTable(size_t max_segments) : max_segments_(max_segments) {}
+  // `max_segments` bounds the segments of this socket. `quota`: if the peer is a client.
+  explicit SegmentTable(size_t max_segments, std::shared_ptr<SegmentQuota> quota = nullptr)
+      : max_segments_(max_segments), quota_(std::move(quota)) {}
 
   // Takes the announcements of a frame and copies its body from shared memory, if it has one, into the frame.
   Status TakeBody(IncomingFrame* frame);
@@ -145,6 +200,7 @@ class SegmentTable {
   Status Announce(IncomingFrame* frame);
 
   const size_t max_segments_;
+  const std::shared_ptr<SegmentQuota> quota_;
   std::unordered_map<uint32_t, std::shared_ptr<PeerSegment>> segments_;
 };
 

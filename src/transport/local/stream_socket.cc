@@ -107,6 +107,7 @@ StreamSocket::Sent StreamSocket::Send(OutgoingFrame frame, bool notify) {
       }
     }
     notify_written_ |= notify;
+    UpdateCharge();
     UpdateInterest();
   }
   if (!failure.ok()) Close(std::move(failure));
@@ -117,6 +118,7 @@ void StreamSocket::Flush() {
   std::vector<OutgoingFrame> written;  // freed without the lock
   bool notify = false;
   bool finish = false;
+  bool reads_on = false;
   {
     MutexLock lock(&mu_);
     if (is_closed_ || is_broken_) return;
@@ -124,10 +126,20 @@ void StreamSocket::Flush() {
     if (outcome == Outbox::Outcome::kFailed) is_broken_ = true;
     if (outcome == Outbox::Outcome::kEmpty) notify = std::exchange(notify_written_, false) && !reason_;
     finish = reason_.has_value();
+    if (awaits_room_ && outbox_.num_waiting_bytes() <= max_waiting_bytes() / 2) {
+      reads_on = true;
+      awaits_room_ = is_paused_ = false;
+    }
+    UpdateCharge();
     UpdateInterest();
   }
   if (notify) HandleWritten();
+  if (reads_on) ReadOnLoop();
   if (finish) FinishClose();
+}
+
+void StreamSocket::UpdateCharge() {
+  waiting_charge_.Set(charges_waiting_bytes() ? static_cast<int64_t>(outbox_.num_waiting_bytes()) : 0);
 }
 
 bool StreamSocket::IsStalled() {
@@ -151,9 +163,13 @@ void StreamSocket::WantMessage() {
 }
 
 bool StreamSocket::MayHandle(const IncomingFrame& frame) {
-  if (frame.header.kind != FrameKind::kMessage || !limits_messages()) return true;
+  const bool asks_for_reply = AsksForReply(frame.header.kind);
+  if (!asks_for_reply && (frame.header.kind != FrameKind::kMessage || !limits_messages())) return true;
   MutexLock lock(&mu_);
-  if (num_wanted_ > 0) {
+  if (asks_for_reply) {
+    if (outbox_.num_waiting_bytes() <= max_waiting_bytes()) return true;
+    awaits_room_ = true;
+  } else if (num_wanted_ > 0) {
     --num_wanted_;
     return true;
   }
@@ -314,6 +330,7 @@ void StreamSocket::FinishClose() {
     loop_->Remove(fd_.get(), watch_id_);
     fd_.Close();
     outbox_.Clear(&unsent);
+    waiting_charge_.Set(0);
   }
   held_.reset();
   reader_.Drop();

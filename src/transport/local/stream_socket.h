@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/descriptor.h"
 #include "base/fork.h"
+#include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "reverb/status.h"
 #include "transport/local/event_loop.h"
@@ -33,7 +34,10 @@ namespace reverb::internal {
 class StreamSocket : public EventHandler, public std::enable_shared_from_this<StreamSocket> {
  public:
   StreamSocket(EventLoop* loop, Descriptor fd, const FrameLimits& limits)
-      : loop_(loop), reader_(limits), fd_(std::move(fd)) {}
+      : loop_(loop),
+        reader_(limits),
+        fd_(std::move(fd)),
+        waiting_charge_(limits.memory, MemoryPart::kReplies) {}
   StreamSocket(const StreamSocket&) = delete;
   StreamSocket& operator=(const StreamSocket&) = delete;
 
@@ -87,6 +91,11 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   virtual void HandleClosing() {}
   virtual void HandleClosed(Status why) = 0;
   virtual bool limits_messages() const { return false; }
+  // While more bytes wait for being written, no frame is handled that asks for a reply. Unlimited for clients: both ends
+  // must not wait for each other.
+  virtual uint64_t max_waiting_bytes() const { return UINT64_MAX; }
+  // Returns whether bytes that wait for being written are charged to FrameLimits::memory. May be called on any thread.
+  virtual bool charges_waiting_bytes() const { return true; }
   // Called instead, on the caller's thread, when a child created by fork() uses a socket of its parent. The
   // parent's lock and thread are of no use there.
   virtual void HandleInherited() {}
@@ -111,7 +120,9 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   void EndPollingIfIdle() EXCLUDES(mu_);
   void CheckPollingLater();
   void Flush() EXCLUDES(mu_);
-  // Returns false if the frame must wait for WantMessage().
+  // Charges what waits for being written.
+  void UpdateCharge() REQUIRES(mu_);
+  // Returns false if the frame must wait for WantMessage(), or until enough was written.
   bool MayHandle(const IncomingFrame& frame) EXCLUDES(mu_);
   // Passes what to watch to the loop.
   void UpdateInterest() REQUIRES(mu_);
@@ -122,7 +133,7 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   EventLoop* const loop_;
   // Used by the thread that reads: see is_reading_.
   FrameReader reader_;
-  std::optional<IncomingFrame> held_;  // waits for WantMessage()
+  std::optional<IncomingFrame> held_;  // see MayHandle()
   AdaptiveSpin spin_;
 
   mutable Mutex mu_;
@@ -130,10 +141,12 @@ class StreamSocket : public EventHandler, public std::enable_shared_from_this<St
   uint64_t watch_id_ GUARDED_BY(mu_) = 0;
   uint32_t watched_ GUARDED_BY(mu_) = 0;
   Outbox outbox_ GUARDED_BY(mu_);
+  MemoryCharge waiting_charge_ GUARDED_BY(mu_);
   bool is_broken_ GUARDED_BY(mu_) = false;  // the peer reads nothing more; it may have sent a reason
   bool notify_written_ GUARDED_BY(mu_) = false;
   int64_t num_wanted_ GUARDED_BY(mu_) = 0;
   bool is_paused_ GUARDED_BY(mu_) = false;      // held_ waits
+  bool awaits_room_ GUARDED_BY(mu_) = false;    // until enough was written
   bool is_reading_ GUARDED_BY(mu_) = false;     // a thread uses reader_ and held_, and calls HandleFrame()
   bool is_unfinished_ GUARDED_BY(mu_) = false;  // frames that were received already may wait in reader_
   bool will_continue_ GUARDED_BY(mu_) = false;  // ContinueReading() is posted
