@@ -112,7 +112,7 @@ class ServerCall : public grpc::ServerGenericBidiReactor {
     HandleGone();
     {
       MutexLock lock(&mu_);
-      out_charge_.Set(0);
+      out_charge_ = {};  // an answer that comes later charges nothing: the handler may be gone
     }
     core_->Leave(this);
     // A session that outlives the call must not keep the handler alive through it.
