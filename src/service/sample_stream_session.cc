@@ -14,6 +14,7 @@ namespace reverb::internal {
 
 SampleSize EstimateBytes(const Trajectory& trajectory) {
   SampleSize size{.bytes = 64};
+  bool is_raw = true;
   for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
     const uint32_t slices = trajectory.num_slices(c);
     size.slices += slices;
@@ -26,10 +27,12 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
         continue;
       }
       const ColumnView column = header.column(slice.chunk_column);
-      const bool is_raw = column.codec == Codec::kRaw && column.dtype != DType::kString;  // of empty rows
-      size.bytes += is_raw ? 0 : TouchedBlocks(column, slice.offset, slice.length).payload_size;
+      if (column.codec == Codec::kRaw && column.dtype != DType::kString) continue;  // empty rows
+      is_raw = false;
+      size.bytes += TouchedBlocks(column, slice.offset, slice.length).payload_size;
     }
   }
+  size.decoded_bytes = is_raw ? size.bytes : trajectory.DecodedBytes(kDecodedBytesPerReply);
   return size;
 }
 
@@ -462,8 +465,12 @@ size_t SampleStreamSession::NumInReply() const {
   for (; count < most; ++count) {
     const SampleSize& more = drawn_sizes_[num_sent_ + count];
     size.bytes += more.bytes;
+    size.decoded_bytes += more.decoded_bytes;
     size.slices += more.slices;
-    if (count > 0 && (size.bytes > most_bytes || size.slices > most_slices)) break;
+    if (count > 0 && (size.bytes > most_bytes || size.decoded_bytes > kDecodedBytesPerReply ||
+                      size.slices > most_slices)) {
+      break;
+    }
   }
   return count;
 }

@@ -24,9 +24,11 @@
 
 namespace reverb::internal {
 
-// The cost of a sampled trajectory in a reply: an upper bound of its bytes, without headers, and its slices.
+// The cost of a sampled trajectory in a reply: an upper bound of its bytes, without headers; its bytes when it is
+// decoded, exact up to kDecodedBytesPerReply; and its slices.
 struct SampleSize {
   uint64_t bytes = 0;
+  uint64_t decoded_bytes = 0;
   size_t slices = 0;
 };
 SampleSize EstimateBytes(const Trajectory& trajectory);
