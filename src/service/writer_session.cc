@@ -20,6 +20,12 @@ WaitState DescribeWait(ConcurrentTable& table, Duration waited, size_t waiting_i
   return state;
 }
 
+// By more than a quarter of the larger one.
+bool DiffersNoticeably(uint64_t a, uint64_t b) {
+  const auto [less, more] = std::minmax(a, b);
+  return more - less > more / 4;
+}
+
 }  // namespace
 
 WriterSession::WriterSession(std::shared_ptr<Service> service, const WriterProgress& progress)
@@ -422,7 +428,13 @@ std::optional<InsertReply> WriterSession::NextReply() {
     for (const Rejection& rejection : unreported_) confirmed = std::min(confirmed, rejection.number - 1);
     confirmed = std::max(confirmed, reported_through_);
   }
-  if (!greeted_) reply.welcome = service_->MakeWelcome(confirmed);
+  if (!greeted_) {
+    reply.welcome = service_->MakeWelcome(confirmed);
+    reported_window_bytes_ = reply.welcome->limits.insert_window_bytes;
+  } else if (const uint64_t window = service_->InsertWindowBytes();
+             DiffersNoticeably(window, reported_window_bytes_)) {
+    reply.insert_window_bytes = reported_window_bytes_ = window;
+  }
   reply.confirmed_through = reported_through_ = confirmed;
   greeted_ = true;
   return reply;

@@ -194,6 +194,7 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   bool ready_ GUARDED_BY(mu_) = false;  // the peer accepts another reply
   Strand strand_ GUARDED_BY(mu_);       // calls the peers of all streams, never closed
   uint64_t reported_through_ GUARDED_BY(mu_) = 0;
+  uint64_t reported_window_bytes_ GUARDED_BY(mu_) = 0;
   std::vector<Rejection> unreported_ GUARDED_BY(mu_);
   std::vector<Rejection> remembered_ GUARDED_BY(mu_);  // the first ones, whether or not they were sent
 };

@@ -443,6 +443,28 @@ TEST_F(WriterSessionTest, TheWindowShrinksWhileTransitTakesMuchMemory) {
   EXPECT_EQ(service_->InsertWindowBytes(), kMost);
 }
 
+TEST_F(WriterSessionTest, AConnectedWriterLearnsThatItsWindowHasChanged) {
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{64} << 20}, &clock_);
+  Create({TableOptions::Queue("q", 100)});
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  EXPECT_EQ(peer->replies.front().welcome->limits.insert_window_bytes, 1u << 20);
+  uint64_t number = 0;
+  const auto told = [&] {
+    session->OnMessage(MakeMessage(number + 1, number + 1));
+    EXPECT_EQ(peer->confirmed(), ++number);
+    return peer->replies.back().insert_window_bytes;
+  };
+  EXPECT_EQ(told(), 0u) << "unchanged";
+  MemoryCharge replies(&store_->budget(), MemoryPart::kReplies, 5 << 20);
+  EXPECT_EQ(told(), 256u << 10);
+  EXPECT_EQ(told(), 0u) << "once";
+  replies.Set(0);
+  EXPECT_EQ(told(), 1u << 20);
+  EXPECT_EQ(told(), 0u);
+  session->OnGone();
+}
+
 TEST_F(WriterSessionTest, ChunksThatDoNotFitIntoTransitAreRefused) {
   store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{64} << 20}, &clock_);
   Create({{.name = "t"}});
