@@ -88,6 +88,7 @@ void WriterSession::Attach(uint64_t generation, std::string client_name, std::sh
       CountDisconnectedBytes();
       greeted_ = heartbeat_ = done_ = ended_ = full_reported_ = false;
       ready_ = read_wanted_ = true;
+      memory_full_since_.reset();
       // Resends rejections that the old connection may not have delivered.
       RestoreRejections();
     }
@@ -377,9 +378,14 @@ void WriterSession::SendReply(InsertReply reply) {
   const std::shared_ptr<InsertPeer> peer = peer_;
   const uint64_t generation = generation_;
   ready_ = false;
+  const bool is_asked = heartbeat_;
   const std::optional<Blocked> blocked = TakeHeartbeat();
+  const std::optional<TimePoint> memory_full_since = is_asked ? memory_full_since_ : std::nullopt;
+  const ClientIdentity client = memory_full_since ? Client() : ClientIdentity();
   mu_.Unlock();
-  if (blocked) {
+  if (memory_full_since) [[unlikely]] {
+    reply.waiting = service_->DescribeMemoryWait(client, service_->clock()->Now() - *memory_full_since);
+  } else if (blocked) {
     reply.waiting =
         DescribeWait(*blocked->table, service_->clock()->Now() - blocked->since, blocked->waiting_items);
   }
@@ -398,7 +404,7 @@ void WriterSession::EndStream() {
 }
 
 Strand::Next WriterSession::ReadNext() {
-  if (!HasRoom()) {
+  if (!HasRoom() || WaitsForMemory()) {
     // No heartbeat can arrive from here on, so the reason is sent once without one.
     if (std::exchange(full_reported_, true)) return Strand::Next::kWait;
     heartbeat_ = true;
@@ -407,6 +413,7 @@ Strand::Next WriterSession::ReadNext() {
   }
   const std::shared_ptr<InsertPeer> peer = peer_;
   full_reported_ = false;
+  memory_full_since_.reset();
   read_wanted_ = false;
   mu_.Unlock();
   peer->ReadNext();
@@ -517,6 +524,26 @@ bool WriterSession::HasRoom() const {
   return waiting_items_ < service_->limits().max_waiting_items &&
          static_cast<uint64_t>(WaitingBytes()) < service_->InsertWindowBytes() &&
          unreported_.size() < kMaxRejections;
+}
+
+bool WriterSession::WaitsForMemory() {
+  if (service_->HasRoomToReceive()) [[likely]]
+    return false;
+  const TimePoint now = service_->clock()->Now();
+  if (!memory_full_since_) memory_full_since_ = now;
+  if (now - *memory_full_since_ >= kMaxMemoryWait) return false;
+  // What frees the memory, perhaps another client, does not tell.
+  if (std::exchange(memory_alarm_is_set_, true)) return true;
+  service_->clock()->CallAt(now + kMemoryCheckInterval, [weak = weak_from_this()] {
+    const std::shared_ptr<WriterSession> self = weak.lock();
+    if (self == nullptr) return;
+    {
+      MutexLock lock(&self->mu_);
+      self->memory_alarm_is_set_ = false;
+    }
+    self->CallPeer();
+  });
+  return true;
 }
 
 void WriterSession::OnWritten(uint64_t generation) {
