@@ -66,7 +66,8 @@ struct ClientOptions {
   // client use for a response.
   uint64_t max_response_bytes = uint64_t{1} << 30;
   // Rejects responses with an item that is larger when it is decoded, or whose items together are: a few megabytes of
-  // compressed data can become many gigabytes. Of a server in the same process, ServerLimits bounds the items.
+  // compressed data can become many gigabytes. The second is at least 256 MiB, which is what a server puts into one
+  // response. Of a server in the same process, ServerLimits bounds the items.
   uint64_t max_decoded_item_bytes = uint64_t{4} << 30;
   uint64_t max_decoded_reply_bytes = uint64_t{8} << 30;
   // Whether to use a server in the same process without a socket.

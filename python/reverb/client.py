@@ -188,7 +188,8 @@ class Client(_core.Client):
             max_response_bytes: the largest response, such as one large sample, that is accepted from a server.
             max_decoded_item_bytes: the largest item, when it is decoded, that is accepted from a server. Compressed data
                 can become many times larger than the response.
-            max_decoded_reply_bytes: the same for all items of a response; at least `max_decoded_item_bytes`.
+            max_decoded_reply_bytes: the same for all items of a response; at least `max_decoded_item_bytes`, and 256 MiB,
+                which is what a server puts into one response.
             keepalive_timeout: seconds, at least 1, for which a server may leave a gRPC connection unanswered, for
                 example because its host or the network has failed. Then the connection is closed, which is logged:
                 waiting calls, writers and samples reconnect, or fail after `reconnect_timeout`. None: never.

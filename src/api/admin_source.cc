@@ -25,7 +25,7 @@ namespace {
 
 // Items of a table that are looked at for the distributions.
 constexpr size_t kSurveyedItems = 1000;
-// Larger items are shown without their data.
+// Larger items and rows are shown without their data.
 constexpr size_t kMaxShownItemBytes = size_t{64} << 20;
 // An answer ends with the item that exceeds this.
 constexpr size_t kMaxItemsJsonBytes = size_t{16} << 20;
@@ -107,6 +107,12 @@ AdminSurvey SurveyOf(const std::vector<ItemMark>& marks, int64_t size, int64_t n
       HistogramOf({std::begin(kTimesSampledBounds), std::end(kTimesSampledBounds)}, times, size);
   if (!priorities.empty()) survey.priority = HistogramOf(PriorityBounds(priorities), priorities, size);
   return survey;
+}
+
+uint64_t DecodedBytes(const RowRecord& row) {
+  uint64_t bytes = 0;
+  for (const RowSegment& segment : row.segments) bytes += segment.decoded_bytes();
+  return bytes;
 }
 
 class ServerAdminSource final : public AdminSource {
@@ -312,11 +318,11 @@ class ServerAdminSource final : public AdminSource {
         get.keys = {row.key};
         get.claim.select = row.columns;
         REVERB_ASSIGN_OR_RETURN(RowsReply got, CallRows(std::move(get)));
-        // The row may be gone, or too large.
-        const RowBatch batch = got.rows_with_data == 0
-                                   ? RowBatch()
-                                   : RowBatchFactory::Make(std::move(got.result.columns), std::move(got.rows),
-                                                           got.result.version);
+        // The row may be gone.
+        const bool is_shown = got.rows_with_data > 0 && DecodedBytes(got.rows.front()) <= kMaxShownItemBytes;
+        const RowBatch batch = !is_shown ? RowBatch()
+                                         : RowBatchFactory::Make(std::move(got.result.columns),
+                                                                 std::move(got.rows), got.result.version);
         REVERB_RETURN_IF_ERROR(AddRowJson(query.table, format, row, batch, json));
         --left;
       }

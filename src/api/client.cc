@@ -38,6 +38,12 @@ Status ClientOptions::Validate() const {
                                    ") must be above 0, and max_decoded_reply_bytes (" +
                                    std::to_string(max_decoded_reply_bytes) + ") at least as much");
   }
+  if (max_decoded_reply_bytes < internal::kDecodedBytesPerReply) {
+    return Status::InvalidArgument(
+        "max_decoded_reply_bytes (" + std::to_string(max_decoded_reply_bytes) + ") must be at least " +
+        std::to_string(internal::kDecodedBytesPerReply) +
+        ", which servers put into one response; lower max_decoded_item_bytes instead");
+  }
   if (keepalive_timeout && *keepalive_timeout < std::chrono::seconds(1)) {
     return Status::InvalidArgument("keepalive_timeout (" + internal::DurationText(*keepalive_timeout) +
                                    ") must be at least 1 s, or absent to wait forever");

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "admin/http_client_testing.h"
 #include "reverb/client.h"
+#include "reverb/rows.h"
 #include "reverb/server.h"
 #include "testing/status_matchers.h"
 
@@ -60,6 +62,27 @@ TEST_F(PublicAdminTest, AnswersUntilItIsStopped) {
   server.Stop();
   EXPECT_FALSE(internal::TestHttpClient(port).is_connected());
   server.Stop();
+}
+
+TEST_F(PublicAdminTest, LargeRowsAreListedWithoutTheirData) {
+  ServerOptions options = Options();
+  options.row_tables.push_back({.name = "rows"});
+  Server server = Server::Start(std::move(options)).value();
+  const Rows rows = server.in_process_client().RowTable("rows").value();
+  for (const size_t bytes : {size_t{100}, size_t{64} << 20 | 1}) {
+    const std::string text(bytes, 'x');
+    const std::string_view value = text;
+    const TensorView tensor{.dtype = DType::kString, .dims = {}, .data = &value};
+    ASSERT_OK(rows.Put({.columns = {"text"}},
+                       std::vector<NewRow>{{.key = std::to_string(bytes), .values = {tensor}}},
+                       {.timeout = std::chrono::seconds(60)}));
+  }
+  const std::string answer =
+      HttpGet(PortOfAddress(server.admin_address()), "/api/v1/tables/rows/items?values=1");
+  EXPECT_THAT(answer, HasSubstr("\"key\":\"67108865\""));
+  const size_t large = answer.find("\"key\":\"67108865\"");
+  EXPECT_THAT(answer.substr(0, large), HasSubstr("\"name\":\"text\""));
+  EXPECT_THAT(answer.substr(large), HasSubstr("\"columns\":[]"));
 }
 
 // The callback runs while the checkpoint is being loaded.

@@ -46,6 +46,10 @@ TEST(ClientOptionsTest, ValidateNamesTheOptionAndItsValue) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("write_window_bytes (0)")));
   EXPECT_THAT(ClientOptions{.max_response_bytes = 1000}.Validate(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("max_response_bytes (1000)")));
+  const ClientOptions modest{.max_decoded_item_bytes = 1, .max_decoded_reply_bytes = (256 << 20) - 1};
+  EXPECT_THAT(modest.Validate(),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("max_decoded_reply_bytes (268435455) must be at least 268435456")));
   EXPECT_THAT(ClientOptions{.name = std::string(1025, 'x')}.Validate(),
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("1024"), HasSubstr("1025"))));
 }

@@ -408,6 +408,7 @@ void InsertPipeline::OnReply(uint64_t attempt, InsertReply reply) {
     OnRejections(reply.rejections);
     if (reply.welcome) OnWelcome(*reply.welcome, &done);
     if (reply.waiting) wait_text_ = std::move(reply.waiting->text);
+    if (reply.insert_window_bytes != 0) limits_.insert_window_bytes = reply.insert_window_bytes;
     Confirm(reply.confirmed_through, &done);
     if (waiters_ > 0) changed_.NotifyAll();
   }

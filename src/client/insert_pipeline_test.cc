@@ -104,6 +104,24 @@ TEST_F(InsertPipelineTest, MessagesAreBoundedInBytes) {
   EXPECT_EQ(stream().messages[0].items.size(), 2u);
 }
 
+TEST_F(InsertPipelineTest, TheServerMayChangeTheWindow) {
+  Create();
+  stream().bytes_per_item = 1000;
+  stream().Welcome(0, 1, /*window=*/2500);
+  AddMany(20);
+  EXPECT_THAT(stream().numbers(), ElementsAre(1, 2));
+  // Larger: at once.
+  stream().events->OnReply({.insert_window_bytes = 10'000});
+  EXPECT_EQ(stream().numbers().size(), 10u);
+  stream().Confirm(1);
+  const size_t sent = stream().numbers().size();
+  // Smaller: what was sent must be confirmed first.
+  stream().events->OnReply({.confirmed_through = 2, .insert_window_bytes = 1500});
+  EXPECT_EQ(stream().numbers().size(), sent);
+  stream().Confirm(sent);
+  EXPECT_EQ(stream().numbers().size(), sent + 1);
+}
+
 TEST_F(InsertPipelineTest, RespectsTheServersWindow) {
   Create();
   stream().bytes_per_item = 1000;

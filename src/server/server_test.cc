@@ -18,6 +18,7 @@
 #include "reverb/log.h"
 #include "testing/chunks.h"
 #include "testing/status_matchers.h"
+#include "transport/grpc/grpc_transport_testing.h"
 #include "transport/inproc/inproc.h"
 #include "transport/local/local_transport_testing.h"
 
@@ -90,6 +91,26 @@ TEST_F(ServerImplTest, ServesItsTablesWithinTheProcess) {
   ASSERT_THAT(info.tables, SizeIs(1));
   EXPECT_EQ(info.tables[0].current_size, 1);
   EXPECT_EQ(info.stored_bytes, server->store()->stats().stored_bytes);
+}
+
+// gRPC would collect any message before a decoder sees it.
+TEST_F(ServerImplTest, TheMemoryLimitBoundsWhatGrpcReceives) {
+  ServerImpl::Options options = OneTable();
+  options.address = "127.0.0.1:0";
+  options.store.memory_limit = int64_t{256} << 20;
+  const std::unique_ptr<ServerImpl> server = ServerImpl::Start(std::move(options)).value();
+  const std::string address = "127.0.0.1:" + std::to_string(server->port());
+  const auto send = [&](size_t bytes) {
+    RawStream raw(address, kInsertMethod);
+    raw.Send(std::string(bytes, 'x'));
+    return raw.Wait();
+  };
+  const auto reaches_the_decoder =
+      StatusIs(StatusCode::kDataLoss, HasSubstr("does not begin with a checksum"));
+  EXPECT_THAT(send(size_t{16} << 20), reaches_the_decoder);
+  EXPECT_THAT(send(size_t{160} << 20), StatusIs(StatusCode::kResourceExhausted, HasSubstr("RST_STREAM")))
+      << "a quarter of the limit is for gRPC";
+  EXPECT_THAT(send(size_t{16} << 20), reaches_the_decoder) << "others go on";
 }
 
 TEST_F(ServerImplTest, InProcessClientsFindItUntilItStops) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "transport/wire.h"
 
 namespace reverb::internal {
 namespace {
@@ -96,12 +97,14 @@ void RowService::Close() {
 
 void RowService::BoundData(RowsReply* reply) const {
   uint64_t bytes = 0;
+  uint64_t decoded_bytes = 0;
   size_t next = 0;
   for (; next < reply->rows.size(); ++next) {
     for (const RowSegment& segment : reply->rows[next].segments) {
-      bytes += segment.chunk->header().column_payload_size(segment.chunk_column);
+      bytes += segment.stored_bytes();
+      decoded_bytes += segment.decoded_bytes();
     }
-    if (bytes > options_.max_reply_bytes && next > 0) break;
+    if (next > 0 && (bytes > options_.max_reply_bytes || decoded_bytes > kDecodedBytesPerReply)) break;
   }
   reply->rows_with_data = next;
   for (; next < reply->rows.size(); ++next) reply->rows[next].segments.clear();

@@ -14,6 +14,7 @@ namespace reverb::internal {
 
 SampleSize EstimateBytes(const Trajectory& trajectory) {
   SampleSize size{.bytes = 64};
+  bool is_raw = true;
   for (uint32_t c = 0; c < trajectory.num_columns(); ++c) {
     const uint32_t slices = trajectory.num_slices(c);
     size.slices += slices;
@@ -26,10 +27,12 @@ SampleSize EstimateBytes(const Trajectory& trajectory) {
         continue;
       }
       const ColumnView column = header.column(slice.chunk_column);
-      const bool is_raw = column.codec == Codec::kRaw && column.dtype != DType::kString;  // of empty rows
-      size.bytes += is_raw ? 0 : TouchedBlocks(column, slice.offset, slice.length).payload_size;
+      if (column.codec == Codec::kRaw && column.dtype != DType::kString) continue;  // empty rows
+      is_raw = false;
+      size.bytes += TouchedBlocks(column, slice.offset, slice.length).payload_size;
     }
   }
+  size.decoded_bytes = is_raw ? size.bytes : trajectory.DecodedBytes(kDecodedBytesPerReply);
   return size;
 }
 
@@ -174,8 +177,9 @@ bool SampleStreamSession::DrawNext() {
   const std::shared_ptr<ConcurrentTable> table = table_;
   const std::optional<Duration> timeout = requests_.front().timeout;
   const BatchOrder order{.rules = requests_.front().rules, .first = first_, .lease = requests_.front().lease};
+  const bool is_ahead = !drawn_.empty();
   mu_.Unlock();
-  Draw(table, count, timeout, order);
+  is_ahead ? DrawAhead(table, count, order) : Draw(table, count, timeout, order);
   mu_.Lock();
   return true;
 }
@@ -238,11 +242,11 @@ int64_t SampleStreamSession::NextDraw() const {
   const bool is_whole = rules.all_or_nothing || requests_.front().lease > Duration(0) ||
                         (rules.check != BatchCheck::kNone && table_->max_times_sampled() >= 1);
   if (service_->store().tier() != nullptr) [[unlikely]] {
-    if (!MayFetch()) return 0;
+    if (!MayFetch() || ahead_would_wait_) return 0;
     if (is_whole) return to_draw_;
     int64_t fit = 4 * kFirstDraw;
     if (bytes_per_sample_ > 0)
-      fit = static_cast<int64_t>(static_cast<double>(kTieredDrawBytes) / bytes_per_sample_);
+      fit = static_cast<int64_t>(static_cast<double>(TieredDrawBytes()) / bytes_per_sample_);
     return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kMaxTieredDraw));
   }
   if (shares_memory_) {
@@ -256,8 +260,19 @@ int64_t SampleStreamSession::NextDraw() const {
   return std::min(to_draw_, std::clamp<int64_t>(fit, 1, kReplySamples));
 }
 
+uint64_t SampleStreamSession::TieredDrawBytes() const {
+  // A stream holds two parts, and another one that its client has not taken.
+  const auto share = static_cast<uint64_t>(service_->budget().shares().transit);
+  return service_->WindowBytes(std::min(kTieredDrawBytes, std::max(share / 16, kMinTieredDrawBytes)));
+}
+
 bool SampleStreamSession::MayFetch() const {
-  return !HasEnough() && (shares_memory_ || unclaimed_bytes_ < service_->WindowBytes(window_bytes_));
+  if (end_.has_value()) return false;
+  if (!shares_memory_ && unclaimed_bytes_ >= service_->WindowBytes(window_bytes_)) return false;
+  if (drawn_.empty()) return true;
+  // What can be sent now is sent first.
+  const bool is_sending = num_sent_ > 0 || !CanSend();
+  return is_sending && ahead_.empty() && service_->budget().TransitLevel() == MemoryLevel::kRoomy;
 }
 
 bool SampleStreamSession::HasEnough() const { return !drawn_.empty() || end_.has_value(); }
@@ -314,6 +329,20 @@ void SampleStreamSession::Draw(const std::shared_ptr<ConcurrentTable>& table, in
   if (cancel) table->Cancel(operation);
 }
 
+void SampleStreamSession::DrawAhead(const std::shared_ptr<ConcurrentTable>& table, int64_t count,
+                                    const BatchOrder& order) {
+  std::vector<Sample> items;
+  ConcurrentTable::Attempt attempt = table->TrySample(count, &items, order);
+  if (attempt.progress > 0) {
+    FetchDrawn(table, std::move(items), std::move(attempt.status));
+    return;
+  }
+  // Waits, or fails, once the drawn samples were sent.
+  MutexLock lock(&mu_);
+  drawing_ = false;
+  ahead_would_wait_ = !drawn_.empty();
+}
+
 void SampleStreamSession::OnDrawn(const std::shared_ptr<ConcurrentTable>& table, Operation& done) {
   if (FetchDrawn(table, std::move(done.own_samples), std::move(done.status))) Proceed();
 }
@@ -353,9 +382,10 @@ bool SampleStreamSession::FetchNextPart(const std::shared_ptr<ConcurrentTable>& 
   Status status;
   {
     MutexLock lock(&mu_);
+    const uint64_t most = TieredDrawBytes();
     uint64_t bytes = 0;
     absl::flat_hash_set<const Chunk*> chunks;
-    while (!unread_.empty() && bytes < kTieredDrawBytes) {
+    while (!unread_.empty() && bytes < most) {
       unread_.front().trajectory.ForEachChunk([&](const Chunk* chunk) {
         if (chunks.insert(chunk).second) bytes += chunk->payload_size();
       });
@@ -417,9 +447,10 @@ void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> 
   if (!items.empty() && first_.empty() && requests_.front().rules.check != BatchCheck::kNone) {
     first_ = items.front().trajectory;
   }
-  drawn_ = std::move(items);  // was empty: see NextDraw()
-  drawn_sizes_ = std::move(sizes);
-  num_sent_ = 0;
+  // Nothing is ahead: see MayFetch().
+  ahead_ = std::move(items);
+  ahead_sizes_ = std::move(sizes);
+  if (drawn_.empty()) TakeAhead();
   if (!status.ok()) {
     end_ = std::move(status);
     unread = TakeUnread();
@@ -428,6 +459,13 @@ void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> 
   }
   mu_.Unlock();
   if (!unread.empty()) DropUndelivered(&table, unread);
+}
+
+void SampleStreamSession::TakeAhead() {
+  drawn_ = std::exchange(ahead_, {});
+  drawn_sizes_ = std::exchange(ahead_sizes_, {});
+  num_sent_ = 0;
+  ahead_would_wait_ = false;
 }
 
 std::vector<Sample> SampleStreamSession::TakeUnread() {
@@ -462,8 +500,12 @@ size_t SampleStreamSession::NumInReply() const {
   for (; count < most; ++count) {
     const SampleSize& more = drawn_sizes_[num_sent_ + count];
     size.bytes += more.bytes;
+    size.decoded_bytes += more.decoded_bytes;
     size.slices += more.slices;
-    if (count > 0 && (size.bytes > most_bytes || size.slices > most_slices)) break;
+    if (count > 0 && (size.bytes > most_bytes || size.decoded_bytes > kDecodedBytesPerReply ||
+                      size.slices > most_slices)) {
+      break;
+    }
   }
   return count;
 }
@@ -483,7 +525,7 @@ SampleReply SampleStreamSession::TakeReply() {
     num_sent_ += count;
     if (num_sent_ == drawn_.size()) drawn_.clear();
   }
-  if (drawn_.empty()) num_sent_ = 0;
+  if (drawn_.empty()) TakeAhead();
   if (drawn_.empty() && end_.has_value()) {
     reply.end = std::exchange(end_, std::nullopt);
     if (IsRefusal(*reply.end)) LogRefusedClient(Client(), request.table, *reply.end);
@@ -566,10 +608,13 @@ void SampleStreamSession::OnGone() {
     operation = operation_;
     table = table_;
     undelivered = TakeUnread();
-    undelivered.insert(undelivered.end(),
-                       std::make_move_iterator(drawn_.begin() + static_cast<ptrdiff_t>(num_sent_)),
-                       std::make_move_iterator(drawn_.end()));
-    drawn_.clear();
+    for (std::vector<Sample>* const samples : {&drawn_, &ahead_}) {
+      const size_t sent = samples == &drawn_ ? num_sent_ : 0;
+      undelivered.insert(undelivered.end(),
+                         std::make_move_iterator(samples->begin() + static_cast<ptrdiff_t>(sent)),
+                         std::make_move_iterator(samples->end()));
+      samples->clear();
+    }
     num_sent_ = 0;
     reply_charge_.Set(0);
     has_closed = done_ || has_ended_;

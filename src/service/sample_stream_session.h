@@ -4,6 +4,9 @@
 // replies of about kReplyBytes. The next draw follows once the last reply was sent and the client still has
 // credit. So no more is drawn than was requested, and a slow client stops only its own draws.
 //
+// With a disk tier, samples are drawn and read in larger parts. While one part is being sent the next one is read, unless
+// memory is tight; at most one is ahead. Drawing ahead never waits for the table.
+//
 // Threads: all methods may be called concurrently. No lock is held while calling a table or the peer.
 #ifndef REVERB_SERVICE_SAMPLE_STREAM_SESSION_H_
 #define REVERB_SERVICE_SAMPLE_STREAM_SESSION_H_
@@ -24,9 +27,11 @@
 
 namespace reverb::internal {
 
-// The cost of a sampled trajectory in a reply: an upper bound of its bytes, without headers, and its slices.
+// The cost of a sampled trajectory in a reply: an upper bound of its bytes, without headers; its bytes when it is
+// decoded, exact up to kDecodedBytesPerReply; and its slices.
 struct SampleSize {
   uint64_t bytes = 0;
+  uint64_t decoded_bytes = 0;
   size_t slices = 0;
 };
 SampleSize EstimateBytes(const Trajectory& trajectory);
@@ -63,8 +68,10 @@ class SampleStreamSession final : public SampleSession,
   static constexpr int64_t kMaxDraw = 1 << 14;
   static constexpr int64_t kMaxWholeBatch = 1 << 20;
   // With a disk tier, whose reads are faster together: the target size and the maximum number of samples of a draw. What
-  // is drawn is read in parts of that size, since the size of samples is known only after they were drawn.
+  // is drawn is read in parts of that size, since the size of samples is known only after they were drawn. Less if the
+  // memory for data in transit is little: see TieredDrawBytes().
   static constexpr uint64_t kTieredDrawBytes = 16 << 20;
+  static constexpr uint64_t kMinTieredDrawBytes = 1 << 20;
   static constexpr int64_t kMaxTieredDraw = 1 << 12;
 
   // Performs the steps that are due: reads the next request, draws samples, sends them.
@@ -97,11 +104,17 @@ class SampleStreamSession final : public SampleSession,
       EXCLUDES(mu_);
   // Does so for the next part of unread_.
   bool FetchNextPart(const std::shared_ptr<ConcurrentTable>& table) EXCLUDES(mu_);
+  uint64_t TieredDrawBytes() const;
   // Returns whether the window of the client and the drawn samples leave room for more data from the disk tier.
   bool MayFetch() const REQUIRES(mu_);
+  // Draws what the table gives without waiting.
+  void DrawAhead(const std::shared_ptr<ConcurrentTable>& table, int64_t count, const BatchOrder& order)
+      EXCLUDES(mu_);
   void TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
   // Releases the leases of drawn samples that cannot be sent, or counts the samples.
   void DropUndelivered(ConcurrentTable* table, std::span<const Sample> samples) const;
+  // Makes the samples that were read ahead the next to be sent.
+  void TakeAhead() REQUIRES(mu_);
   // Empties unread_. The caller drops what it contained, without the lock.
   std::vector<Sample> TakeUnread() REQUIRES(mu_);
   ClientIdentity Client() const {
@@ -138,10 +151,14 @@ class SampleStreamSession final : public SampleSession,
   int64_t to_draw_ GUARDED_BY(mu_) = 0;
   Trajectory first_ GUARDED_BY(mu_);           // of the request, if its rules compare samples
   std::optional<Status> end_ GUARDED_BY(mu_);  // of the request, once nothing more will be drawn
-  // The last draw; empty once all of it was sent. drawn_sizes_ is not used if the client shares the memory.
+  // The draw that is being sent; empty once all of it was sent. drawn_sizes_ is not used if the client shares the memory.
   std::vector<Sample> drawn_ GUARDED_BY(mu_);
   std::vector<SampleSize> drawn_sizes_ GUARDED_BY(mu_);
-  size_t num_sent_ GUARDED_BY(mu_) = 0;  // of the last draw
+  size_t num_sent_ GUARDED_BY(mu_) = 0;  // of drawn_
+  // With a disk tier: those that follow drawn_, with their data.
+  std::vector<Sample> ahead_ GUARDED_BY(mu_);
+  std::vector<SampleSize> ahead_sizes_ GUARDED_BY(mu_);
+  bool ahead_would_wait_ GUARDED_BY(mu_) = false;  // the table had none while drawn_ was being sent
   // With a disk tier: drawn samples whose data has not been read, and the status of their draw.
   std::deque<Sample> unread_ GUARDED_BY(mu_);
   Status unread_status_ GUARDED_BY(mu_);

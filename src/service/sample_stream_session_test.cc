@@ -13,7 +13,9 @@
 
 #include "reverb/log.h"
 #include "service/service_testing.h"
+#include "testing/chunks.h"
 #include "testing/status_matchers.h"
+#include "transport/wire.h"
 
 namespace reverb::internal {
 namespace {
@@ -202,6 +204,50 @@ TEST_F(SampleStreamSessionTest, RepliesAreBoundedForAnyRequest) {
   EXPECT_LE(tables_[0]->Info().counters.samples, 512);
   session->OnGone();
   inserts->OnGone();
+}
+
+// The client refuses a reply whose samples are larger, when it decodes them, and those that it leased would be lost to it.
+TEST_F(SampleStreamSessionTest, RepliesOfCompressedDataAreBoundedByItsDecodedSize) {
+  constexpr uint32_t kItemBytes = 64 << 20;
+  constexpr uint64_t kItems = 10;
+  static_assert(kItems * kItemBytes > 2 * kDecodedBytesPerReply);
+  TableOptions table;
+  table.name = "t";
+  table.sampler = SelectorOptions::Fifo();
+  Create({table});
+  const ChunkRef chunk = test::MakeCompressedChunk(store_.get(), kItemBytes);
+  ASSERT_LT(kItems * chunk->payload_size(), uint64_t{256} << 10) << "fits into one reply as it is stored";
+  for (uint64_t key = 1; key <= kItems; ++key)
+    ASSERT_OK(tables_[0]->Insert(test::MakeItem(key, 1, chunk), {}));
+  const WireLimits limits{.max_decoded_item_bytes = kDecodedBytesPerReply,
+                          .max_decoded_reply_bytes = kDecodedBytesPerReply};
+  for (const bool is_whole : {false, true}) {
+    for (const Duration lease : {Duration(0), Duration(std::chrono::hours(1))}) {
+      const auto peer = std::make_shared<FakeSamplePeer>();
+      const auto session = service_->OpenSample(MakeHello(2), peer).value();
+      session->OnRequest({.request_id = 1,
+                          .table = "t",
+                          .count = kItems,
+                          .rules = {.all_or_nothing = is_whole},
+                          .lease = lease});
+      EXPECT_EQ(peer->samples(), kItems);
+      EXPECT_GE(peer->replies.size(), 3u);
+      for (const SampleReply& reply : peer->replies) {
+        const std::string message = EncodeSampleReply(reply).Flatten();
+        const ByteSlice slice(reinterpret_cast<const uint8_t*>(message.data()), message.size());
+        EXPECT_OK(DecodeSampleReply({&slice, 1}, limits).status());
+      }
+      ASSERT_TRUE(peer->replies.back().end);
+      EXPECT_OK(*peer->replies.back().end);
+      for (const SampleReply& reply : peer->replies) {
+        for (const Sample& sample : reply.samples) {
+          if (sample.lease_id != 0)
+            tables_[0]->Release(std::vector<LeaseGrant>{{sample.key, sample.lease_id}});
+        }
+      }
+      session->OnGone();
+    }
+  }
 }
 
 TEST_F(SampleStreamSessionTest, WholeBatchesAreBounded) {

@@ -126,7 +126,8 @@ Service::Service(Options options)
              .check_info = [this] { return CheckInfoCanBeRead(nullptr); }}),
       undelivered_log_(options_.clock, std::chrono::minutes(1)),
       disconnected_log_(options_.clock, std::chrono::minutes(1)),
-      wait_log_(options_.clock, std::chrono::minutes(1)) {}
+      wait_log_(options_.clock, std::chrono::minutes(1)),
+      memory_log_(options_.clock, std::chrono::minutes(1)) {}
 Service::~Service() = default;
 
 void Service::Stop(const std::function<void()>& before_forgetting) {
@@ -200,11 +201,15 @@ namespace {
 constexpr int64_t kBytesPerStream = 16 << 10;
 constexpr uint64_t kMinTightWindowBytes = 256 << 10;
 
+std::string TransitText(const MemoryBudget& budget) {
+  return std::to_string(budget.max_transit()) +
+         " bytes for data in transit of the server's memory_limit of " +
+         std::to_string(budget.limit().value_or(0));
+}
+
 // The client sends the data again later, unless it can never be received.
 Status NoRoomInTransit(const MemoryBudget& budget, int64_t bytes) {
-  const std::string of = std::to_string(budget.max_transit()) +
-                         " bytes for data in transit of the server's memory_limit of " +
-                         std::to_string(budget.limit().value_or(0));
+  const std::string of = TransitText(budget);
   if (bytes > budget.max_transit()) {
     return Status::ResourceExhausted("its " + std::to_string(bytes) + " bytes exceed the " + of +
                                      "; write shorter chunks, or raise memory_limit")
@@ -230,6 +235,18 @@ uint64_t Service::WindowBytes(uint64_t most) const {
       return std::min(most, kMinTightWindowBytes);
   }
   return most;
+}
+
+bool Service::HasRoomToReceive() const { return budget().HasRoomInTransit(kMinTightWindowBytes); }
+
+WaitState Service::DescribeMemoryWait(const ClientIdentity& client, Duration waited) {
+  WaitState state{.table = {}, .reason = WaitReason::kMemory, .waited = waited};
+  state.text = "the server's memory is full: " + std::to_string(budget().transit()) + " of the " +
+               TransitText(budget()) +
+               " are used; inserts wait until samplers take their data, or raise memory_limit";
+  memory_log_.Log(LogLevel::kWarning, "transit", "inserts of " + client.ToString() + " wait: " + state.text,
+                  client.Fields({{"event", kEventWait}}));
+  return state;
 }
 
 Welcome Service::MakeWelcome(uint64_t applied_through) const {

@@ -27,6 +27,7 @@
 #include "core/rows/row_table.h"
 #include "core/table.h"
 #include "reverb/status.h"
+#include "service/client_log.h"
 #include "service/row_service.h"
 #include "transport/transport.h"
 
@@ -158,6 +159,10 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   // while data in transit takes much of the memory. A stream of which nothing waits can always send a message.
   uint64_t InsertWindowBytes() const { return WindowBytes(options_.limits.insert_window_bytes); }
   uint64_t WindowBytes(uint64_t most) const;
+  // Returns whether the chunks of a message, one of the least window, fit into the memory for data in transit.
+  bool HasRoomToReceive() const;
+  // Describes that this is not so, and logs it from time to time.
+  WaitState DescribeMemoryWait(const ClientIdentity& client, Duration waited);
   // Returns NOT_FOUND, with the names of all tables, if there is none of that name.
   Result<std::shared_ptr<ConcurrentTable>> FindTable(std::string_view name) const EXCLUDES(tables_mu_);
   RowService& rows() { return rows_; }
@@ -242,6 +247,7 @@ class Service final : public RequestHandler, public std::enable_shared_from_this
   LogEvery undelivered_log_;
   LogEvery disconnected_log_;
   LogEvery wait_log_;
+  LogEvery memory_log_;
   std::atomic<bool> checks_waits_{false};  // CheckWaits() is scheduled
   // Changes that have begun and not ended. After `refuses_changes_` was set, none begins.
   std::atomic<int64_t> changes_{0};

@@ -242,6 +242,8 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
   REVERB_ASSIGN_OR_RETURN(const std::shared_ptr<ConcurrentTable> table, FindTable(request.table));
   InspectReply reply;
   uint64_t bytes = 0;
+  uint64_t decoded_bytes = 0;
+  const auto exceeds = [&] { return bytes > kMaxBytes || decoded_bytes > kDecodedBytesPerReply; };
   const int64_t size = table->size();
   reply.next_cursor = request.cursor;
   const size_t wanted = std::min<size_t>(request.count, kMaxItems);
@@ -253,10 +255,12 @@ Result<InspectReply> Service::Inspect(const InspectRequest& request) {
     const bool is_last = static_cast<int64_t>(items.size()) < asked;
     size_t fit = 0;
     for (; fit < items.size(); ++fit) {
-      bytes += EstimateBytes(items[fit].trajectory).bytes;
-      if (bytes > kMaxBytes && (fit > 0 || !reply.items.empty())) break;
+      const SampleSize more = EstimateBytes(items[fit].trajectory);
+      bytes += more.bytes;
+      decoded_bytes += more.decoded_bytes;
+      if (exceeds() && (fit > 0 || !reply.items.empty())) break;
     }
-    is_full = bytes > kMaxBytes;
+    is_full = exceeds();
     if (fit < items.size()) {  // the others follow in the next call
       items.clear();
       reply.next_cursor = cursor;

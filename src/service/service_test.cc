@@ -59,6 +59,24 @@ TEST_F(ServiceTest, WritersOfItsProcessUseSharedMemoryOnceASamplerReadsIt) {
   service->Stop();
 }
 
+TEST_F(ServiceTest, InspectionOfCompressedItemsIsBoundedByTheirDecodedSize) {
+  constexpr uint64_t kItems = 10;
+  Create({TableOptions::Queue("q", 100)});
+  const ChunkRef chunk = test::MakeCompressedChunk(store_.get(), 64 << 20);
+  for (uint64_t key = 1; key <= kItems; ++key)
+    ASSERT_OK(tables_[0]->Insert(test::MakeItem(key, 1, chunk), {}));
+  InspectRequest request{.table = "q", .count = kItems};
+  size_t items = 0;
+  do {
+    const InspectReply reply = service_->Inspect(request).value();
+    ASSERT_LE(reply.items.size(), 4u) << "256 MiB";
+    ASSERT_FALSE(reply.items.empty());
+    items += reply.items.size();
+    request.cursor = reply.next_cursor;
+  } while (items < kItems);
+  EXPECT_EQ(items, kItems);
+}
+
 TEST_F(ServiceTest, TheDescriptionOfTablesMustFitIntoAMessage) {
   // A table bounds its signature; the server rejects tables whose description exceeds a message.
   const TensorSpec spec{

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -38,7 +39,7 @@ class SlowPeer final : public SamplePeer {
   Sent Reply(SampleReply reply) override {
     MutexLock lock(&mu_);
     ++replies_;
-    samples_ += reply.samples.size();
+    for (const Sample& sample : reply.samples) keys_.push_back(sample.key);
     if (reply.end) end_ = *reply.end;
     return {1, false};
   }
@@ -50,7 +51,11 @@ class SlowPeer final : public SamplePeer {
   }
   size_t samples() const {
     MutexLock lock(&mu_);
-    return samples_;
+    return keys_.size();
+  }
+  std::vector<uint64_t> keys() const {
+    MutexLock lock(&mu_);
+    return keys_;
   }
   std::optional<Status> end() const {
     MutexLock lock(&mu_);
@@ -61,7 +66,7 @@ class SlowPeer final : public SamplePeer {
   const bool shares_memory_;
   mutable Mutex mu_;
   size_t replies_ GUARDED_BY(mu_) = 0;
-  size_t samples_ GUARDED_BY(mu_) = 0;
+  std::vector<uint64_t> keys_ GUARDED_BY(mu_);
   std::optional<Status> end_ GUARDED_BY(mu_);
 };
 
@@ -80,12 +85,13 @@ class TieredStreamTest : public ServiceTest, public testing::WithParamInterface<
     store_.reset();
   }
   // Fills a table with large items that are on disk.
-  void Fill(std::shared_ptr<TableExtension> extension = nullptr) {
+  void Fill(std::shared_ptr<TableExtension> extension = nullptr, std::optional<int64_t> memory_limit = {}) {
     Close();
     Result<ChunkTierPtr> tier = ChunkTier::Open(
         &fs_, {.path = "/tier", .memory_limit = 2 * kItemBytes, .disk_limit = 4 * kItems * kItemBytes});
     ASSERT_OK(tier.status());
-    store_ = std::make_shared<ChunkStore>(ChunkStore::Options{}, RealClock(), *std::move(tier));
+    store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = memory_limit}, RealClock(),
+                                          *std::move(tier));
     TableOptions table;
     table.name = "t";
     table.sampler = SelectorOptions::Fifo();
@@ -107,6 +113,20 @@ class TieredStreamTest : public ServiceTest, public testing::WithParamInterface<
     ASSERT_TRUE(WaitUntil([&] { return store_->tier()->stats().memory_bytes <= 2 * kItemBytes; }));
   }
   int64_t ReadBytes() { return store_->tier()->stats().read_bytes; }
+  // Takes replies until the request ends. Never is more read than was sent and `most_ahead` bytes.
+  void TakeAll(SampleSession* session, SlowPeer* peer, int64_t most_ahead) {
+    for (size_t written = 1; !peer->end(); ++written) {
+      session->OnWritten();
+      ASSERT_TRUE(WaitUntil([&] { return peer->replies() > written; }));
+      const int64_t read = ReadBytes();
+      EXPECT_LE(read, static_cast<int64_t>(peer->samples()) * kItemBytes + most_ahead);
+    }
+  }
+  static std::vector<uint64_t> AllKeys() {
+    std::vector<uint64_t> keys(kItems);
+    std::iota(keys.begin(), keys.end(), 1);
+    return keys;
+  }
 
   test::FakeFileSystem fs_;
 };
@@ -124,17 +144,91 @@ TEST_P(TieredStreamTest, DataIsReadInPartsAsTheClientTakesIt) {
     SampleRequest request{.request_id = 1, .table = "t", .count = kItems};
     if (is_leased) request.lease = std::chrono::hours(1);
     session->OnRequest(std::move(request));
-    for (size_t written = 1; !peer->end(); ++written) {
-      session->OnWritten();
-      ASSERT_TRUE(WaitUntil([&] { return peer->replies() > written; }));
-      // What was sent, what waits to be sent, and what is read meanwhile.
-      EXPECT_LE(ReadBytes(),
-                static_cast<int64_t>(peer->samples()) * kItemBytes + 2 * (kReadAtATime + kItemBytes));
-    }
+    // What waits to be sent, and what is read meanwhile.
+    ASSERT_NO_FATAL_FAILURE(TakeAll(session.get(), peer.get(), 2 * (kReadAtATime + kItemBytes)));
     EXPECT_OK(*peer->end());
-    EXPECT_EQ(peer->samples(), static_cast<size_t>(kItems));
+    EXPECT_EQ(peer->keys(), AllKeys()) << "in the order of the table";
     EXPECT_GE(ReadBytes(), (kItems - 2) * int64_t{kItemBytes});
     session->OnGone();
+  }
+}
+
+// While a part is being sent, the disk would be idle.
+TEST_P(TieredStreamTest, TheNextPartIsReadWhileTheLastOneIsSent) {
+  for (const bool is_leased : {false, true}) {
+    ASSERT_NO_FATAL_FAILURE(Fill());
+    const auto peer = std::make_shared<SlowPeer>(GetParam());
+    const auto session = service_->OpenSample(MakeHello(2), peer).value();
+    SampleRequest request{.request_id = 1, .table = "t", .count = kItems};
+    if (is_leased) request.lease = std::chrono::hours(1);
+    session->OnRequest(std::move(request));
+    session->OnWritten();  // of the welcome
+    ASSERT_TRUE(WaitUntil([&] { return ReadBytes() >= 2 * kReadAtATime - 2 * int64_t{kItemBytes}; }))
+        << "some items are in memory";
+    EXPECT_EQ(peer->replies(), 2u) << "the client has taken none";
+    session->OnGone();
+    if (is_leased) {
+      EXPECT_TRUE(WaitUntil(
+          [&] { return tables_[0]->Info().leases.leased == static_cast<int64_t>(peer->samples()); }));
+    } else {
+      EXPECT_TRUE(WaitUntil([&] {
+        return service_->stats().undelivered_samples + static_cast<int64_t>(peer->samples()) ==
+               tables_[0]->Info().counters.samples;
+      }));
+    }
+  }
+}
+
+TEST_P(TieredStreamTest, PartsShrinkWithTheMemoryForDataInTransit) {
+  // An eighth is for data in transit, and a sixteenth of that for a part.
+  constexpr int64_t kPart = 2 << 20;
+  ASSERT_NO_FATAL_FAILURE(Fill(nullptr, 128 * kPart));
+  const auto peer = std::make_shared<SlowPeer>(GetParam());
+  const auto session = service_->OpenSample(MakeHello(2), peer).value();
+  session->OnRequest({.request_id = 1, .table = "t", .count = kItems, .lease = std::chrono::hours(1)});
+  ASSERT_NO_FATAL_FAILURE(TakeAll(session.get(), peer.get(), 2 * (kPart + kItemBytes)));
+  EXPECT_EQ(peer->keys(), AllKeys());
+  session->OnGone();
+}
+
+TEST_P(TieredStreamTest, NothingIsReadAheadWhileMemoryIsTight) {
+  ASSERT_NO_FATAL_FAILURE(Fill(nullptr, int64_t{256} << 20));
+  const MemoryCharge other(&store_->budget(), MemoryPart::kReplies, int64_t{20} << 20);
+  ASSERT_EQ(store_->budget().TransitLevel(), MemoryLevel::kTight);
+  const auto peer = std::make_shared<SlowPeer>(GetParam());
+  const auto session = service_->OpenSample(MakeHello(2), peer).value();
+  session->OnRequest({.request_id = 1, .table = "t", .count = kItems, .lease = std::chrono::hours(1)});
+  // An item at a time.
+  ASSERT_NO_FATAL_FAILURE(TakeAll(session.get(), peer.get(), kItemBytes));
+  EXPECT_EQ(peer->keys(), AllKeys());
+  session->OnGone();
+}
+
+// As without a disk tier: the table is asked for more than it has only when all that it had was sent.
+TEST_P(TieredStreamTest, ADrawAheadDoesNotWaitForTheTable) {
+  for (const bool may_wait : {false, true}) {
+    ASSERT_NO_FATAL_FAILURE(Fill());
+    const auto peer = std::make_shared<SlowPeer>(GetParam());
+    const auto session = service_->OpenSample(MakeHello(2), peer).value();
+    SampleRequest request{.request_id = 1, .table = "t", .count = 2 * kItems};
+    if (!may_wait) request.timeout = Duration(0);
+    session->OnRequest(std::move(request));
+    for (size_t written = 1; peer->samples() < static_cast<size_t>(kItems); ++written) {
+      EXPECT_FALSE(peer->end());
+      EXPECT_EQ(tables_[0]->Info().waiting_samples, 0);
+      session->OnWritten();
+      ASSERT_TRUE(WaitUntil([&] { return peer->replies() > written; }));
+    }
+    EXPECT_EQ(peer->keys(), AllKeys());
+    session->OnWritten();
+    if (may_wait) {
+      EXPECT_TRUE(WaitUntil([&] { return tables_[0]->Info().waiting_samples == 1; }));
+    } else {
+      ASSERT_TRUE(WaitUntil([&] { return peer->end().has_value(); }));
+      EXPECT_EQ(peer->end()->code(), StatusCode::kDeadlineExceeded);
+    }
+    session->OnGone();
+    EXPECT_EQ(tables_[0]->Info().waiting_samples, 0);
   }
 }
 

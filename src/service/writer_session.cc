@@ -20,6 +20,12 @@ WaitState DescribeWait(ConcurrentTable& table, Duration waited, size_t waiting_i
   return state;
 }
 
+// By more than a quarter of the larger one.
+bool DiffersNoticeably(uint64_t a, uint64_t b) {
+  const auto [less, more] = std::minmax(a, b);
+  return more - less > more / 4;
+}
+
 }  // namespace
 
 WriterSession::WriterSession(std::shared_ptr<Service> service, const WriterProgress& progress)
@@ -82,6 +88,7 @@ void WriterSession::Attach(uint64_t generation, std::string client_name, std::sh
       CountDisconnectedBytes();
       greeted_ = heartbeat_ = done_ = ended_ = full_reported_ = false;
       ready_ = read_wanted_ = true;
+      memory_full_since_.reset();
       // Resends rejections that the old connection may not have delivered.
       RestoreRejections();
     }
@@ -371,9 +378,14 @@ void WriterSession::SendReply(InsertReply reply) {
   const std::shared_ptr<InsertPeer> peer = peer_;
   const uint64_t generation = generation_;
   ready_ = false;
+  const bool is_asked = heartbeat_;
   const std::optional<Blocked> blocked = TakeHeartbeat();
+  const std::optional<TimePoint> memory_full_since = is_asked ? memory_full_since_ : std::nullopt;
+  const ClientIdentity client = memory_full_since ? Client() : ClientIdentity();
   mu_.Unlock();
-  if (blocked) {
+  if (memory_full_since) [[unlikely]] {
+    reply.waiting = service_->DescribeMemoryWait(client, service_->clock()->Now() - *memory_full_since);
+  } else if (blocked) {
     reply.waiting =
         DescribeWait(*blocked->table, service_->clock()->Now() - blocked->since, blocked->waiting_items);
   }
@@ -392,7 +404,7 @@ void WriterSession::EndStream() {
 }
 
 Strand::Next WriterSession::ReadNext() {
-  if (!HasRoom()) {
+  if (!HasRoom() || WaitsForMemory()) {
     // No heartbeat can arrive from here on, so the reason is sent once without one.
     if (std::exchange(full_reported_, true)) return Strand::Next::kWait;
     heartbeat_ = true;
@@ -401,6 +413,7 @@ Strand::Next WriterSession::ReadNext() {
   }
   const std::shared_ptr<InsertPeer> peer = peer_;
   full_reported_ = false;
+  memory_full_since_.reset();
   read_wanted_ = false;
   mu_.Unlock();
   peer->ReadNext();
@@ -422,7 +435,13 @@ std::optional<InsertReply> WriterSession::NextReply() {
     for (const Rejection& rejection : unreported_) confirmed = std::min(confirmed, rejection.number - 1);
     confirmed = std::max(confirmed, reported_through_);
   }
-  if (!greeted_) reply.welcome = service_->MakeWelcome(confirmed);
+  if (!greeted_) {
+    reply.welcome = service_->MakeWelcome(confirmed);
+    reported_window_bytes_ = reply.welcome->limits.insert_window_bytes;
+  } else if (const uint64_t window = service_->InsertWindowBytes();
+             DiffersNoticeably(window, reported_window_bytes_)) {
+    reply.insert_window_bytes = reported_window_bytes_ = window;
+  }
   reply.confirmed_through = reported_through_ = confirmed;
   greeted_ = true;
   return reply;
@@ -505,6 +524,26 @@ bool WriterSession::HasRoom() const {
   return waiting_items_ < service_->limits().max_waiting_items &&
          static_cast<uint64_t>(WaitingBytes()) < service_->InsertWindowBytes() &&
          unreported_.size() < kMaxRejections;
+}
+
+bool WriterSession::WaitsForMemory() {
+  if (service_->HasRoomToReceive()) [[likely]]
+    return false;
+  const TimePoint now = service_->clock()->Now();
+  if (!memory_full_since_) memory_full_since_ = now;
+  if (now - *memory_full_since_ >= kMaxMemoryWait) return false;
+  // What frees the memory, perhaps another client, does not tell.
+  if (std::exchange(memory_alarm_is_set_, true)) return true;
+  service_->clock()->CallAt(now + kMemoryCheckInterval, [weak = weak_from_this()] {
+    const std::shared_ptr<WriterSession> self = weak.lock();
+    if (self == nullptr) return;
+    {
+      MutexLock lock(&self->mu_);
+      self->memory_alarm_is_set_ = false;
+    }
+    self->CallPeer();
+  });
+  return true;
 }
 
 void WriterSession::OnWritten(uint64_t generation) {

@@ -107,6 +107,11 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   static constexpr size_t kItemsPerOperation = 256;
   // Minimum time between two queries for the reason of a wait, which are not free.
   static constexpr Duration kMinDescribeInterval = std::chrono::milliseconds(100);
+  // While memory for data in transit is full: how often a stream checks whether it may read, and after what time it reads
+  // anyway. The message may then be refused, which ends the stream and frees the chunks that it keeps for later items:
+  // otherwise such streams could wait for each other.
+  static constexpr Duration kMemoryCheckInterval = std::chrono::milliseconds(20);
+  static constexpr Duration kMaxMemoryWait = std::chrono::seconds(1);
 
   bool IsAttached(uint64_t generation) const REQUIRES(mu_) {
     return peer_ != nullptr && generation == generation_;
@@ -152,6 +157,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   uint64_t ConfirmedThrough() const REQUIRES(mu_);
   int64_t WaitingBytes() const REQUIRES(mu_) { return waiting_chunks_.bytes() + waiting_slices_bytes_; }
   bool HasRoom() const REQUIRES(mu_);
+  // Returns whether to wait until memory for data in transit is free, and if so sets an alarm.
+  bool WaitsForMemory() REQUIRES(mu_);
   // The table to query for the reason why the oldest item waits.
   struct Blocked {
     std::shared_ptr<ConcurrentTable> table;
@@ -187,13 +194,16 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   bool greeted_ GUARDED_BY(mu_) = false;
   bool heartbeat_ GUARDED_BY(mu_) = false;  // the client expects a reply
   std::optional<TimePoint> described_at_ GUARDED_BY(mu_);
-  bool full_reported_ GUARDED_BY(mu_) = false;  // the client knows why nothing more is read
-  bool read_wanted_ GUARDED_BY(mu_) = false;    // the next message was not requested yet
-  bool done_ GUARDED_BY(mu_) = false;           // the client will send nothing more
+  bool full_reported_ GUARDED_BY(mu_) = false;                  // the client knows why nothing more is read
+  std::optional<TimePoint> memory_full_since_ GUARDED_BY(mu_);  // nothing is read because of it
+  bool memory_alarm_is_set_ GUARDED_BY(mu_) = false;
+  bool read_wanted_ GUARDED_BY(mu_) = false;  // the next message was not requested yet
+  bool done_ GUARDED_BY(mu_) = false;         // the client will send nothing more
   bool ended_ GUARDED_BY(mu_) = false;
   bool ready_ GUARDED_BY(mu_) = false;  // the peer accepts another reply
   Strand strand_ GUARDED_BY(mu_);       // calls the peers of all streams, never closed
   uint64_t reported_through_ GUARDED_BY(mu_) = 0;
+  uint64_t reported_window_bytes_ GUARDED_BY(mu_) = 0;
   std::vector<Rejection> unreported_ GUARDED_BY(mu_);
   std::vector<Rejection> remembered_ GUARDED_BY(mu_);  // the first ones, whether or not they were sent
 };

@@ -443,6 +443,66 @@ TEST_F(WriterSessionTest, TheWindowShrinksWhileTransitTakesMuchMemory) {
   EXPECT_EQ(service_->InsertWindowBytes(), kMost);
 }
 
+TEST_F(WriterSessionTest, AConnectedWriterLearnsThatItsWindowHasChanged) {
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{64} << 20}, &clock_);
+  Create({TableOptions::Queue("q", 100)});
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  EXPECT_EQ(peer->replies.front().welcome->limits.insert_window_bytes, 1u << 20);
+  uint64_t number = 0;
+  const auto told = [&] {
+    session->OnMessage(MakeMessage(number + 1, number + 1));
+    EXPECT_EQ(peer->confirmed(), ++number);
+    return peer->replies.back().insert_window_bytes;
+  };
+  EXPECT_EQ(told(), 0u) << "unchanged";
+  MemoryCharge replies(&store_->budget(), MemoryPart::kReplies, 5 << 20);
+  EXPECT_EQ(told(), 256u << 10);
+  EXPECT_EQ(told(), 0u) << "once";
+  replies.Set(0);
+  EXPECT_EQ(told(), 1u << 20);
+  EXPECT_EQ(told(), 0u);
+  session->OnGone();
+}
+
+// Otherwise its messages are refused, and it would send them again and again.
+TEST_F(WriterSessionTest, NothingIsReadWhileTransitIsFull) {
+  std::vector<std::string> lines;
+  SetLogSink([&lines](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{64} << 20}, &clock_);
+  Create({TableOptions::Queue("q", 100)});
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  ASSERT_EQ(peer->reads, 1);
+  MemoryCharge replies(&store_->budget(), MemoryPart::kReplies, store_->budget().max_transit());
+  session->OnMessage(MakeMessage(1, 1));
+  EXPECT_EQ(peer->confirmed(), 1u) << "what was read is inserted";
+  EXPECT_EQ(peer->reads, 1);
+  ASSERT_TRUE(peer->replies.back().waiting);
+  EXPECT_EQ(peer->replies.back().waiting->reason, WaitReason::kMemory);
+  EXPECT_THAT(peer->replies.back().waiting->text, HasSubstr("the server's memory is full: "));
+  const size_t replies_before = peer->replies.size();
+  clock_.Advance(std::chrono::milliseconds(500));
+  EXPECT_EQ(peer->reads, 1);
+  EXPECT_EQ(peer->replies.size(), replies_before) << "the reason is sent once";
+  replies.Set(0);
+  clock_.Advance(std::chrono::milliseconds(50));
+  EXPECT_EQ(peer->reads, 2) << "there is room";
+  session->OnMessage(MakeMessage(2, 2));
+  EXPECT_EQ(peer->confirmed(), 2u);
+  EXPECT_EQ(peer->reads, 3);
+  // It is also read when there is no room for long: the message may free some.
+  replies.Set(store_->budget().max_transit());
+  session->OnMessage({.heartbeat = true});
+  EXPECT_EQ(peer->reads, 3);
+  for (int i = 0; i < 11; ++i) clock_.Advance(std::chrono::milliseconds(100));
+  EXPECT_EQ(peer->reads, 4);
+  SetLogSink({});
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("inserts of this process wait: the server's memory is full"));
+  session->OnGone();
+}
+
 TEST_F(WriterSessionTest, ChunksThatDoNotFitIntoTransitAreRefused) {
   store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{64} << 20}, &clock_);
   Create({{.name = "t"}});

@@ -29,6 +29,13 @@ struct RowSegment {
   uint32_t offset = 0;  // the row of the chunk
 
   ColumnView column() const { return chunk->header().column(chunk_column); }
+  // Returns the bytes of the value as it is stored, and when it is decoded.
+  uint64_t stored_bytes() const { return chunk->header().column_payload_size(chunk_column); }
+  uint64_t decoded_bytes() const {
+    uint64_t bytes = 0;
+    for (const BlockInfo& block : column().blocks) bytes += block.raw_size;
+    return bytes;
+  }
   // Returns the first dimension of the value; 1 for a scalar.
   int64_t length() const {
     const ColumnView view = column();

@@ -114,7 +114,8 @@ inline constexpr auto kFields<internal::InsertReply> = FieldList("InsertResponse
     Field("welcome", 1, &internal::InsertReply::welcome),
     Field("confirmed_through", 2, &internal::InsertReply::confirmed_through),
     Field("rejections", 3, &internal::InsertReply::rejections),
-    Field("waiting", 4, &internal::InsertReply::waiting));
+    Field("waiting", 4, &internal::InsertReply::waiting),
+    Field("insert_window_bytes", 5, &internal::InsertReply::insert_window_bytes));
 
 // --- Sample ---
 

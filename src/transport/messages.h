@@ -99,6 +99,7 @@ struct InsertReply {
   uint64_t confirmed_through = 0;
   std::vector<Rejection> rejections;
   std::optional<WaitState> waiting;
+  uint64_t insert_window_bytes = 0;  // replaces that of the welcome from here on; 0 = unchanged
 };
 
 // --- Sample ---

@@ -179,9 +179,11 @@ class HandlerFake final : public RequestHandler {
     return answer;
   }
   Result<InspectReply> Inspect(const InspectRequest& request) override {
+    if (on_inspect) on_inspect();
     texts.Put(request.table);
     return inspected;
   }
+  bool inspect_may_block() const override { return inspect_blocks; }
   Result<LeaseOutcome> SettleLeases(const SettleLeasesRequest& request) override {
     last_settled = request;
     return LeaseOutcome{.settled = static_cast<int64_t>(request.acks.size()),
@@ -219,7 +221,8 @@ class HandlerFake final : public RequestHandler {
   Status answer;
   InspectReply inspected;
   std::function<void(InsertSessionFake*)> prepare;
-  std::function<void()> on_info, on_checkpoint, on_mutate;
+  bool inspect_blocks = false;
+  std::function<void()> on_info, on_checkpoint, on_mutate, on_inspect;
   std::function<Result<RowsReply>(RowsRequest)> on_rows;  // if empty, calls wait in `rows`
   PayloadSource* payload_source = nullptr;                // of received chunks
 

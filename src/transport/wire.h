@@ -35,6 +35,10 @@
 
 namespace reverb::internal {
 
+// What servers put into one reply, as the bytes of its items or rows when they are decoded; only one that is larger alone
+// exceeds it. Further ones follow in other replies. Clients accept at least as much.
+inline constexpr uint64_t kDecodedBytesPerReply = uint64_t{256} << 20;
+
 // Limits that decoders enforce. Encoders ignore them: the caller observes the limits of the peer.
 struct WireLimits {
   uint64_t max_message_bytes = uint64_t{256} << 20;

@@ -71,7 +71,7 @@ inline Result<std::pair<Tensor, std::vector<int64_t>>> ValueOfRow(const RowBatch
 }
 
 // Adds an object. `row`: with its state, as from Rows::List(). `batch`: that row, with the data of its columns, or
-// without any row if it is gone.
+// without any row if it is gone or too large to show.
 inline Status AddRowJson(const std::string& table, const ColumnFormat& format, const RowInfo& row,
                          const RowBatch& batch, JsonWriter* json) {
   json->BeginObject().Field("table", table).Field("key", row.key);

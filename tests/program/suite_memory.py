@@ -107,10 +107,11 @@ class MemoryLimit(ProgramTest):
         self.assertLess(peak, MOST_OF_LIMIT * MEMORY_LIMIT)
         return peak
 
-    def check(self, size: int, *, local: bool, when_full: str = "evict") -> None:
+    def check(self, *sizes: int, local: bool, when_full: str = "evict") -> None:
         """Runs four writers at full speed beside a learner that stops reading; then a reset."""
         server = self.start_server(when_full)
-        writers = [self.start_bench(server, "insert", "--size", str(size), local=local) for _ in range(4)]
+        sizes = (*sizes, *sizes, *sizes, *sizes)[:4]
+        writers = [self.start_bench(server, "insert", "--size", str(size), local=local) for size in sizes]
         wait_until("items", lambda: self.table(server, "t")["size"] > 0)
         learner = self.start_bench(server, "sample", local=local)
         wait_until("the learner to sample", lambda: self.table(server, "t")["samples"] > 0)
@@ -148,6 +149,12 @@ class MemoryLimit(ProgramTest):
 
     def test_large_items_grpc(self):
         self.check(1_000_000, local=False)
+
+    def test_items_of_all_sizes_local(self):
+        self.check(400, 40_000, 1_000_000, local=True)
+
+    def test_items_of_all_sizes_grpc(self):
+        self.check(400, 40_000, 1_000_000, local=False)
 
     def test_inserts_wait(self):
         self.check(40_000, local=False, when_full="wait")

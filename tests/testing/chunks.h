@@ -39,6 +39,17 @@ ChunkRef MakeChunk(Store* store, uint64_t episode_id, int64_t first_step, uint32
   return store->Add(header, payload).value();
 }
 
+// Returns a chunk of one row with this many zeros, compressed a thousandfold and more.
+template <typename Store>
+ChunkRef MakeCompressedChunk(Store* store, uint32_t bytes) {
+  const std::vector<uint8_t> raw(bytes);
+  std::vector<uint8_t> payload;
+  ColumnEncoder encoder(DType::kUint8, {bytes}, CodecPolicy::kZstd);
+  ChunkHeader header{.episode_id = 1, .rows = 1};
+  header.columns.push_back(encoder.Encode(raw, 1, &payload).value());
+  return store->Add(header, payload).value();
+}
+
 inline Item MakeItem(uint64_t key, double priority, ChunkRef chunk) {
   return {.key = key, .priority = priority, .trajectory = Trajectory::Single(std::move(chunk), 0, 1).value()};
 }

@@ -16,6 +16,10 @@
 namespace reverb::internal {
 namespace {
 
+Status TooManyTasks() {
+  return Status::Unavailable("too many calls that wait for a disk, or the server is stopping");
+}
+
 // A call that was not admitted.
 class RefusedCall final : public ServerCall {
  public:
@@ -64,8 +68,7 @@ class SingleCall final : public ServerCall {
     const auto call = std::static_pointer_cast<SingleCall>(self());
     const bool started = core()->tasks()->Start(
         [call, core = shared_core(), handler = handler()] { call->Answer(core.get(), handler.get()); });
-    if (!started)
-      EndCall(Status::Unavailable("too many calls that wait for a disk, or the server is stopping"));
+    if (!started) EndCall(TooManyTasks());
   }
 
   const GrpcMethod method_;
@@ -149,7 +152,45 @@ class CallsServerCall final : public ServerCall {
       MutexLock lock(&stop_mu_);
       is_serving_ = true;
     }
-    WireMessage reply = EncodeCallReply(Execute(*message));
+    if (IsCallable(message->method) && MayBlock(static_cast<Method>(message->method), *handler())) {
+      return AnswerElsewhere(*std::move(message));
+    }
+    Answer(Execute(*message, handler().get()));
+  }
+  // The next request is read when the reply was written.
+  void HandleWritten() override { Read(); }
+  void HandleDone() override { EndCall(Status::Ok()); }
+
+ private:
+  // Returns whether a stream of calls may carry this method: others delay the calls after them, or need the thread for
+  // too long.
+  static bool IsCallable(uint32_t number) {
+    const auto method = static_cast<Method>(number);
+    return number <= static_cast<uint32_t>(kLastMethod) && IsSingleCall(method) &&
+           method != Method::kCheckpoint && method != Method::kRows;
+  }
+  static CallOutcome Execute(const CallMessage& message, RequestHandler* handler) {
+    if (!IsCallable(message.method)) {
+      return {.status = Status::Unimplemented("method " + std::to_string(message.method) +
+                                              " cannot be called over a stream of calls")};
+    }
+    const ByteSlice slice(reinterpret_cast<const uint8_t*>(message.request.data()), message.request.size());
+    Result<WireMessage> reply =
+        Serve(static_cast<Method>(message.method), {&slice, slice.empty() ? 0u : 1u}, handler);
+    if (!reply.ok()) return {.status = reply.status()};
+    return {.response = reply->Flatten()};
+  }
+  // Executes it on a thread of its own: gRPC has few, which must not block.
+  void AnswerElsewhere(CallMessage message) {
+    const auto call = std::static_pointer_cast<CallsServerCall>(self());
+    const bool started = core()->tasks()->Start(
+        [call, core = shared_core(), handler = handler(), message = std::move(message)] {
+          call->Answer(Execute(message, handler.get()));
+        });
+    if (!started) Answer({.status = TooManyTasks()});
+  }
+  void Answer(const CallOutcome& outcome) {
+    WireMessage reply = EncodeCallReply(outcome);
     std::optional<Status> stopping;
     {
       MutexLock lock(&stop_mu_);
@@ -158,24 +199,6 @@ class CallsServerCall final : public ServerCall {
     }
     if (stopping) return EndWith(std::move(reply), *stopping);
     Write(std::move(reply));
-  }
-  // The next request is read when the reply was written.
-  void HandleWritten() override { Read(); }
-  void HandleDone() override { EndCall(Status::Ok()); }
-
- private:
-  CallOutcome Execute(const CallMessage& message) {
-    // Others would delay the calls after them, or need the thread for too long.
-    const auto method = static_cast<Method>(message.method);
-    if (message.method > static_cast<uint32_t>(kLastMethod) || !IsSingleCall(method) ||
-        method == Method::kCheckpoint || method == Method::kRows) {
-      return {.status = Status::Unimplemented("method " + std::to_string(message.method) +
-                                              " cannot be called over a stream of calls")};
-    }
-    const ByteSlice slice(reinterpret_cast<const uint8_t*>(message.request.data()), message.request.size());
-    Result<WireMessage> reply = Serve(method, {&slice, slice.empty() ? 0u : 1u}, handler().get());
-    if (!reply.ok()) return {.status = reply.status()};
-    return {.response = reply->Flatten()};
   }
 
   Mutex stop_mu_;

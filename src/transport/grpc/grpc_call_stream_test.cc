@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -305,6 +306,42 @@ TEST_F(GrpcCallStreamTest, TheServerRefusesWhatItCannotAnswerAtOnce) {
   EXPECT_THAT(Answer(&raw, number++).status, StatusIs(StatusCode::kDataLoss, Detail::kCorruptData));
   raw.Close();
   EXPECT_OK(raw.Wait());
+}
+
+// gRPC has few threads, which serve all streams.
+TEST_F(GrpcCallStreamTest, CallsThatReadADiskHaveThreadsOfTheirOwn) {
+  handler_->inspect_blocks = true;
+  Mailbox<std::thread::id> inspections;
+  Mailbox<bool> release;
+  handler_->on_inspect = [&] {
+    inspections.Put(std::this_thread::get_id());
+    (void)release.Take();
+  };
+  StartServer();
+  const std::string inspect = EncodeInspectRequest({.table = "some table", .count = 1}).Flatten();
+  const CallMessage request{.method = static_cast<uint32_t>(Method::kInspect), .request = inspect};
+  // TaskThreads allows so many.
+  std::vector<std::unique_ptr<RawStream>> streams;
+  std::set<std::thread::id> threads;
+  for (int i = 0; i < 16; ++i) {
+    streams.push_back(std::make_unique<RawStream>(address(), kCallsMethod));
+    streams.back()->Send(EncodeCallRequest(request));
+    TAKE_OR_FAIL(thread, inspections);
+    threads.insert(thread);
+  }
+  EXPECT_EQ(threads.size(), 16u);
+  RawStream one_more(address(), kCallsMethod);
+  one_more.Send(EncodeCallRequest(request));
+  EXPECT_THAT(Answer(&one_more, 0).status, StatusIs(StatusCode::kUnavailable, HasSubstr("too many calls")));
+  // The stream goes on.
+  one_more.Send(EncodeCallRequest({.method = static_cast<uint32_t>(Method::kInfo)}));
+  EXPECT_OK(Answer(&one_more, 1).status);
+  for (size_t i = 0; i < streams.size(); ++i) release.Put(true);
+  for (auto& stream : streams) {
+    EXPECT_OK(Answer(stream.get(), 0).status);
+    stream->Close();
+    EXPECT_OK(stream->Wait());
+  }
 }
 
 TEST_F(GrpcCallStreamTest, DamagedMessagesEndTheStream) {

@@ -81,6 +81,22 @@ TEST_F(LocalTransportTest, ConcurrentCallsDoNotWaitForEachOther) {
   EXPECT_OK(checkpoint.get());
 }
 
+// Of many calls on one socket: a loop serves them, and other sockets.
+TEST_F(LocalTransportTest, CallsThatReadADiskAreNotServedByALoop) {
+  handler_->inspect_blocks = true;
+  StartServer();
+  RawSocket raw(path_);
+  raw.Greet();
+  ASSERT_TRUE(
+      raw.Send(MakeCallFrame(FrameKind::kCall, 1, EncodeInspectRequest({.table = "t"}), Method::kInspect)));
+  std::optional<IncomingFrame> frame = raw.Receive();
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(frame->header.kind, FrameKind::kFailure);
+  // A socket of its own carries it.
+  EXPECT_OK(connection_->Inspect({.table = "t", .count = 1}, {}));
+  EXPECT_EQ(handler_->texts.total(), 1);
+}
+
 TEST_F(LocalTransportTest, ACallMayFollowACheckpointAtOnce) {
   StartServer();
   for (int i = 0; i < 500; ++i) {

@@ -25,7 +25,7 @@ Status ServerCalls::Begin(uint64_t number, Method method, ByteSlices request, Re
       return Status::InvalidArgument("two calls have the number " + std::to_string(number));
     }
   }
-  if (!IsSingleCall(method) || method == Method::kCheckpoint) {
+  if (!IsSingleCall(method) || MayBlock(method, *handler)) {
     (void)Reply(number, Status::Unimplemented("the method with the number " +
                                               std::to_string(static_cast<int>(method)) +
                                               " is not one of many calls at a time"));
