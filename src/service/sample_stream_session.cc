@@ -149,7 +149,13 @@ Strand::Next SampleStreamSession::Step() {
   if (ReadNext(peer.get()) || BeginNextRequest() || DrawNext() || SendNext(peer.get())) {
     return Strand::Next::kAgain;
   }
-  return done_ && requests_.empty() && CanSend() ? Strand::Next::kClose : Strand::Next::kWait;
+  if (!CanSend()) return Strand::Next::kWait;
+  if (read_error_ && drawn_.empty()) {
+    stream_status_ = *read_error_;
+    has_ended_ = true;
+    return Strand::Next::kClose;
+  }
+  return done_ && requests_.empty() ? Strand::Next::kClose : Strand::Next::kWait;
 }
 
 bool SampleStreamSession::ReadNext(SamplePeer* peer) {
@@ -267,7 +273,7 @@ uint64_t SampleStreamSession::TieredDrawBytes() const {
 }
 
 bool SampleStreamSession::MayFetch() const {
-  if (end_.has_value()) return false;
+  if (end_.has_value() || read_error_) return false;
   if (!shares_memory_ && unclaimed_bytes_ >= service_->WindowBytes(window_bytes_)) return false;
   if (drawn_.empty()) return true;
   // What can be sent now is sent first.
@@ -399,15 +405,16 @@ bool SampleStreamSession::FetchNextPart(const std::shared_ptr<ConcurrentTable>& 
   FetchSamples(service_->store().tier(), table, std::move(part),
                [self = shared_from_this(), table, status, is_first_done](FetchedSamples fetched) {
                  if (!fetched.unread.empty()) self->DropUndelivered(table.get(), fetched.unread);
-                 // Those whose data is lost are drawn again, unless the request has ended.
-                 self->TakeDrawn(*table, std::move(fetched.samples),
-                                 fetched.status.ok() ? status : std::move(fetched.status));
+                 // Those whose data is lost are drawn again, unless the request has ended. After another error, the
+                 // client connects again, with pauses: the error may pass.
+                 self->TakeDrawn(*table, std::move(fetched.samples), status, std::move(fetched.status));
                  if (is_first_done->exchange(true, std::memory_order_acq_rel)) self->Proceed();
                });
   return is_first_done->exchange(true, std::memory_order_acq_rel);
 }
 
-void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status) {
+void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status,
+                                    Status read_error) {
   uint64_t bytes = 0;
   std::vector<Sample> unread;
   std::vector<SampleSize> sizes;
@@ -451,7 +458,10 @@ void SampleStreamSession::TakeDrawn(ConcurrentTable& table, std::vector<Sample> 
   ahead_ = std::move(items);
   ahead_sizes_ = std::move(sizes);
   if (drawn_.empty()) TakeAhead();
-  if (!status.ok()) {
+  if (!read_error.ok()) {
+    read_error_ = std::move(read_error);
+    unread = TakeUnread();
+  } else if (!status.ok()) {
     end_ = std::move(status);
     unread = TakeUnread();
   } else if (to_draw_ == 0) {

@@ -110,7 +110,9 @@ class SampleStreamSession final : public SampleSession,
   // Draws what the table gives without waiting.
   void DrawAhead(const std::shared_ptr<ConcurrentTable>& table, int64_t count, const BatchOrder& order)
       EXCLUDES(mu_);
-  void TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status) EXCLUDES(mu_);
+  // `read_error`: why others of the draw could not be read.
+  void TakeDrawn(ConcurrentTable& table, std::vector<Sample> items, Status status, Status read_error = {})
+      EXCLUDES(mu_);
   // Releases the leases of drawn samples that cannot be sent, or counts the samples.
   void DropUndelivered(ConcurrentTable* table, std::span<const Sample> samples) const;
   // Makes the samples that were read ahead the next to be sent.
@@ -162,7 +164,8 @@ class SampleStreamSession final : public SampleSession,
   // With a disk tier: drawn samples whose data has not been read, and the status of their draw.
   std::deque<Sample> unread_ GUARDED_BY(mu_);
   Status unread_status_ GUARDED_BY(mu_);
-  double bytes_per_sample_ GUARDED_BY(mu_) = 0;  // of late
+  std::optional<Status> read_error_ GUARDED_BY(mu_);  // ends the stream once drawn_ was sent
+  double bytes_per_sample_ GUARDED_BY(mu_) = 0;       // of late
   bool drawing_ GUARDED_BY(mu_) = false;
   uint64_t draw_sequence_ GUARDED_BY(mu_) = 0;
   uint64_t logged_draw_ GUARDED_BY(mu_) = 0;           // the last draw whose wait was logged

@@ -43,7 +43,10 @@ class SlowPeer final : public SamplePeer {
     if (reply.end) end_ = *reply.end;
     return {1, false};
   }
-  void End(Status) override {}
+  void End(Status status) override {
+    MutexLock lock(&mu_);
+    closed_ = std::move(status);
+  }
 
   size_t replies() const {
     MutexLock lock(&mu_);
@@ -57,6 +60,10 @@ class SlowPeer final : public SamplePeer {
     MutexLock lock(&mu_);
     return keys_;
   }
+  std::optional<Status> closed() const {
+    MutexLock lock(&mu_);
+    return closed_;
+  }
   std::optional<Status> end() const {
     MutexLock lock(&mu_);
     return end_;
@@ -68,6 +75,7 @@ class SlowPeer final : public SamplePeer {
   size_t replies_ GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> keys_ GUARDED_BY(mu_);
   std::optional<Status> end_ GUARDED_BY(mu_);
+  std::optional<Status> closed_ GUARDED_BY(mu_);
 };
 
 class TieredStreamTest : public ServiceTest, public testing::WithParamInterface<bool> {
@@ -244,6 +252,43 @@ TEST_P(TieredStreamTest, LeasesOfDataThatWasNotReadAreReleasedWithTheStream) {
   EXPECT_EQ(service_->stats().undelivered_samples, 0);
 }
 
+// What was read before is sent first. The rest goes to the next stream of the client.
+TEST_P(TieredStreamTest, AnErrorOfReadingEndsTheStreamAfterWhatWasRead) {
+  ASSERT_NO_FATAL_FAILURE(Fill());
+  const auto take_until = [](SampleSession* session, SlowPeer* peer, const auto& is_done) {
+    size_t written = 0;
+    return WaitUntil([&] {
+      if (written < peer->replies()) {
+        ++written;
+        session->OnWritten();
+      }
+      return is_done();
+    });
+  };
+  const auto peer = std::make_shared<SlowPeer>(GetParam());
+  const auto session = service_->OpenSample(MakeHello(2), peer).value();
+  session->OnRequest({.request_id = 1, .table = "t", .count = kItems, .lease = std::chrono::hours(1)});
+  ASSERT_TRUE(take_until(session.get(), peer.get(), [&] { return peer->samples() > 0; }));
+  fs_.Inject({.kind = test::FakeFileSystem::Kind::kRead, .for_ever = true, .error = ENOMEM});
+  ASSERT_TRUE(WaitUntil([&] {
+    session->OnWritten();
+    return peer->closed().has_value();
+  }));
+  EXPECT_EQ(peer->closed()->code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(peer->end());
+  session->OnGone();
+  const auto left = kItems - static_cast<int64_t>(peer->samples());
+  EXPECT_GT(left, 0);
+  fs_.ClearFault();
+
+  const auto next_peer = std::make_shared<SlowPeer>(GetParam());
+  const auto next = service_->OpenSample(MakeHello(3), next_peer).value();
+  next->OnRequest({.request_id = 1, .table = "t", .count = left, .lease = std::chrono::hours(1)});
+  ASSERT_TRUE(take_until(next.get(), next_peer.get(), [&] { return next_peer->end().has_value(); }));
+  EXPECT_EQ(static_cast<int64_t>(next_peer->samples()), left);
+  next->OnGone();
+}
+
 TEST_P(TieredStreamTest, LeasesOfDataThatCannotBeReadAreReleased) {
   ASSERT_NO_FATAL_FAILURE(Fill());
   fs_.Inject({.kind = test::FakeFileSystem::Kind::kRead, .for_ever = true, .error = ENOMEM});
@@ -251,8 +296,10 @@ TEST_P(TieredStreamTest, LeasesOfDataThatCannotBeReadAreReleased) {
   const auto session = service_->OpenSample(MakeHello(2), peer).value();
   session->OnRequest({.request_id = 1, .table = "t", .count = kItems, .lease = std::chrono::hours(1)});
   session->OnWritten();
-  ASSERT_TRUE(WaitUntil([&] { return peer->end().has_value(); }));
-  EXPECT_EQ(peer->end()->code(), StatusCode::kUnavailable);
+  // The stream, not the request: the client connects again and goes on when the error has passed.
+  ASSERT_TRUE(WaitUntil([&] { return peer->closed().has_value(); }));
+  EXPECT_EQ(peer->closed()->code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(peer->end());
   session->OnGone();
   EXPECT_TRUE(WaitUntil([&] {
     return tables_[0]->Info().leases.leased == static_cast<int64_t>(peer->samples());
