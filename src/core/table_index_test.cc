@@ -1,12 +1,14 @@
 // Tests what a table counts as its index: the memory that it takes besides chunks.
 #include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/table_state_testing.h"
+#include "core/table_testing.h"
 
 namespace reverb::internal {
 namespace {
@@ -73,6 +75,134 @@ TEST_F(TableIndexTest, TheNextTimeIsThatOfAnItemThatIsPresent) {
   EXPECT_THAT(state->NextAged(), Optional(TimePoint(13s)));
   Delete(state.get(), {3, 4, 5});
   EXPECT_EQ(state->NextAged(), std::nullopt);
+}
+
+class SnapshotChargeTest : public TableFixture {
+ protected:
+  static constexpr uint64_t kItems = 20'000;
+
+  SnapshotChargeTest() {
+    store_ = std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = int64_t{1} << 30}, &clock_);
+    table_ = Make({.max_size = 1'000'000});
+    for (uint64_t key = 1; key <= kItems; ++key) EXPECT_OK(Insert(*table_, key));
+  }
+  void UpdateAll() {
+    std::vector<KeyPriority> updates;
+    for (uint64_t key = 1; key <= kItems; ++key) updates.push_back({key, 2.0});
+    EXPECT_OK(table_->Mutate(updates, {}));
+  }
+  Snapshot Take() { return ConcurrentTable::TakeSnapshot(std::vector{table_}); }
+  MemoryBudget::Usage usage() const { return store_->budget().usage(); }
+
+  std::shared_ptr<ConcurrentTable> table_;
+};
+
+TEST_F(SnapshotChargeTest, PagesThatASnapshotKeepsCount) {
+  constexpr auto kSlotBytes = static_cast<int64_t>(kItems * sizeof(SlotRecord));
+  const int64_t before = usage().index;
+  UpdateAll();
+  EXPECT_EQ(usage().index, before) << "nothing is copied without a snapshot";
+  Snapshot first = Take();
+  UpdateAll();
+  EXPECT_GE(usage().index, before + kSlotBytes);
+  EXPECT_LE(usage().index, before + kSlotBytes * 11 / 10);
+  Snapshot second = Take();
+  UpdateAll();
+  EXPECT_GE(usage().index, before + 2 * kSlotBytes);
+  second.tables.clear();
+  first.tables.clear();
+  EXPECT_EQ(usage().index, before);
+}
+
+TEST_F(SnapshotChargeTest, TheSlotsOfATableThatWasResetCount) {
+  const int64_t before = usage().index;
+  Snapshot snapshot = Take();
+  table_->Reset();
+  EXPECT_GE(usage().index, static_cast<int64_t>(kItems * sizeof(SlotRecord)));
+  snapshot.tables.clear();
+  EXPECT_LT(usage().index, before / 10);
+}
+
+TEST_F(SnapshotChargeTest, AnInsertThatWaitsContinuesWhenTheSnapshotIsGone) {
+  // Nothing but the copied slots leaves no room.
+  const int64_t kept = usage().kept();
+  store_ =
+      std::make_shared<ChunkStore>(ChunkStore::Options{.memory_limit = kept / 13 * 16 + (1 << 20)}, &clock_);
+  table_ = Make({.max_size = 1'000'000});
+  for (uint64_t key = 1; key <= kItems; ++key) ASSERT_OK(Insert(*table_, key));
+  Snapshot snapshot = Take();
+  UpdateAll();
+  auto blocked = InsertAsync(*table_, {kItems + 1});
+  EXPECT_FALSE(blocked->done);
+  EXPECT_EQ(usage().parked, 0);
+  snapshot.tables.clear();
+  clock_.Advance(0ms);
+  EXPECT_TRUE(blocked->done);
+  EXPECT_OK(blocked->status);
+}
+
+TEST_F(SnapshotChargeTest, WhatAResetRemovesIsFreedPageByPage) {
+  const int64_t stored = usage().stored;
+  Snapshot snapshot = Take();
+  const TableSnapshot& shown = *snapshot.tables[0];
+  const size_t half = shown.num_pages() / 2;
+  for (size_t page = 0; page < half / 2; ++page) shown.ReleasePage(page);
+  constexpr uint64_t kLater = 1000;
+  for (uint64_t key = kItems + 1; key <= kItems + kLater; ++key) ASSERT_OK(Insert(*table_, key));
+  const auto left = [&](size_t pages) {
+    return static_cast<double>(stored) * static_cast<double>(shown.num_pages() - pages) /
+           static_cast<double>(shown.num_pages());
+  };
+  const double tolerance = static_cast<double>(stored) / static_cast<double>(shown.num_pages());
+  table_->Reset();
+  EXPECT_EQ(usage().stored, 0);
+  // Neither what was written nor what came later is kept.
+  EXPECT_NEAR(static_cast<double>(usage().parked), left(half / 2), tolerance);
+  EXPECT_EQ(usage().chunks, usage().parked);
+  for (size_t page = half / 2; page < half; ++page) shown.ReleasePage(page);
+  EXPECT_NEAR(static_cast<double>(usage().parked), left(half), tolerance);
+  EXPECT_EQ(usage().chunks, usage().parked);
+  EXPECT_EQ(shown.item(half * TableSnapshot::kSlotsPerPage).key, half * TableSnapshot::kSlotsPerPage + 1);
+  for (size_t page = half; page < shown.num_pages(); ++page) shown.ReleasePage(page);
+  EXPECT_EQ(usage().chunks, 0);
+}
+
+TEST_F(SnapshotChargeTest, PagesAreReleasedWhileTheTableIsReset) {
+  constexpr int kRounds = 10;
+  for (int round = 0; round < kRounds; ++round) {
+    Snapshot snapshot = Take();
+    const int64_t shown = table_->size();
+    int64_t read = 0;
+    std::thread reader([&] {
+      const TableSnapshot& table = *snapshot.tables[0];
+      for (size_t page = 0; page < table.num_pages(); ++page) {
+        table.ForEachItem(page, [&](size_t slot, const SlotRecord& record) {
+          read += table.item(slot).trajectory.chunk_bytes() > 0 && record.key == slot + 1 ? 1 : 0;
+        });
+        table.ReleasePage(page);
+      }
+    });
+    table_->Reset();
+    for (uint64_t key = 1; key <= kItems / 10; ++key) ASSERT_OK(Insert(*table_, key));
+    reader.join();
+    EXPECT_EQ(read, shown);
+    EXPECT_EQ(usage().chunks, usage().stored);
+  }
+}
+
+TEST_F(SnapshotChargeTest, AnOlderSnapshotKeepsWhatAResetRemoves) {
+  const int64_t stored = usage().stored;
+  Snapshot older = Take();
+  ASSERT_OK(Insert(*table_, kItems + 1));
+  Snapshot newer = Take();
+  table_->Reset();
+  for (size_t page = 0; page < newer.tables[0]->num_pages(); ++page) newer.tables[0]->ReleasePage(page);
+  EXPECT_GE(usage().parked, stored);
+  newer.tables.clear();
+  EXPECT_GE(usage().parked, stored);
+  EXPECT_EQ(older.tables[0]->item(kItems - 1).key, kItems);
+  for (size_t page = 0; page < older.tables[0]->num_pages(); ++page) older.tables[0]->ReleasePage(page);
+  EXPECT_EQ(usage().chunks, 0);
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ void Effects::RunAndClear() {
   after_unlock.clear();
   released.clear();
   for (const std::shared_ptr<RetiredSlots>& retired : retired_slots) retired->DropItemRefs();
+  for (const std::shared_ptr<RetiredSlots>& retired : retired_slots) retired->FreeUnshown();
   retired_slots.clear();
 }
 
@@ -93,10 +94,9 @@ TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
 TableState::~TableState() {
   for (const auto& extension : options_.extensions) extension->attached_ = false;
   auto retired = std::make_shared<RetiredSlots>(&slots_);
-  const bool is_shown = parking_->IsShown(1);
-  if (is_shown) retired->KeepForSnapshot();
+  if (parking_->IsShown(1)) parking_->Park(retired);
   retired->DropItemRefs();
-  if (is_shown) parking_->Park(std::move(retired));
+  retired->FreeUnshown();
 }
 
 Status TableState::CheckPriority(uint64_t key, double priority) const {
@@ -495,10 +495,7 @@ void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const ui
 void TableState::Reset(Effects* effects) {
   for (const auto& extension : options_.extensions) extension->OnReset();
   auto retired = std::make_shared<RetiredSlots>(&slots_);
-  if (parking_->IsShown(1)) {
-    retired->KeepForSnapshot();
-    parking_->Park(retired);
-  }
+  if (parking_->IsShown(1)) parking_->Park(retired);
   effects->retired_slots.push_back(std::move(retired));
   index_.Clear();
   by_age_.Clear();

@@ -101,6 +101,16 @@ class TableState {
            (chunk_uses_ ? chunk_uses_->memory_bytes() : 0) +
            (leases_ != nullptr ? leases_->memory_bytes() : 0);
   }
+  // CountCopies() charges what only snapshots keep of the slots, about, until they are destroyed.
+  void ChargeSnapshotsTo(MemoryBudget* budget) { parking_->ChargeTo(budget); }
+  void CountCopies() {
+    constexpr uint64_t kGranule = 4;  // pages
+    if (slots_.pages_copied() - counted_copies_ < kGranule) [[likely]]
+      return;
+    parking_->CountSlots(static_cast<int64_t>((slots_.pages_copied() - counted_copies_) *
+                                              PagedArray<SlotRecord>::kPageMemory));
+    counted_copies_ = slots_.pages_copied();
+  }
   // Returns whether a snapshot keeps the data of items that are removed now.
   bool parks_removed_items() const { return parking_->is_open(); }
   const RateLimiter& limiter() const { return limiter_; }
@@ -306,6 +316,7 @@ class TableState {
 
   KeyIndex index_;
   PagedArray<SlotRecord> slots_;
+  uint64_t counted_copies_ = 0;  // of its pages
   uint64_t free_head_ = 0;       // 1 + first free slot; free slots are chained through their keys
   int64_t size_ = 0;
   uint64_t sequence_ = 0;  // number of the last operation that touched an item
