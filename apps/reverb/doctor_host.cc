@@ -94,8 +94,10 @@ std::optional<int64_t> CgroupLimit(const std::string& process) {
     if (!line.starts_with("0::")) continue;
     fs::path group = "/sys/fs/cgroup" + line.substr(3);
     for (; group != "/sys/fs"; group = group.parent_path()) {
-      const std::optional<int64_t> limit = NumberIn((group / "memory.max").string());
-      if (limit && (!least || *limit < *least)) least = limit;
+      for (const char* const file : {"memory.max", "memory.high"}) {
+        const std::optional<int64_t> limit = NumberIn((group / file).string());
+        if (limit && (!least || *limit < *least)) least = limit;
+      }
       if (group == group.parent_path()) break;
     }
   }
@@ -258,20 +260,35 @@ Findings CheckMemory(const ServerInfo& info, const std::optional<LocalProcess>& 
       .check = "headroom",
       .text = std::string(in_group ? "the cgroup" : "the machine") + " allows " + ShowBytes(*limit) +
               (process->rss_bytes ? ", the process uses " + ShowBytes(*process->rss_bytes) : "")};
-  // docs/program.md: what a server needs at most.
+  // docs/program.md: what a server needs at most, by its settings.
+  struct Need {
+    const char* name;
+    std::optional<int64_t> bound;
+    double factor;
+    int64_t base;
+  };
   constexpr int64_t kBase = 200'000'000;
-  const std::optional<int64_t> bound = info.storage_memory_limit ? info.storage_memory_limit : info.max_bytes;
-  const std::string name = info.storage_memory_limit ? "memory_limit of [storage]" : "max_bytes";
-  const auto needs = bound ? static_cast<int64_t>(1.3 * static_cast<double>(*bound)) + kBase : int64_t{0};
-  if (needs > *limit) {
+  const Need needs[] = {{.name = "memory_limit", .bound = info.memory.limit, .factor = 1.15, .base = 0},
+                        {.name = info.storage_memory_limit ? "memory_limit of [storage]" : "max_bytes",
+                         .bound = info.storage_memory_limit ? info.storage_memory_limit : info.max_bytes,
+                         .factor = 1.3,
+                         .base = kBase}};
+  const auto bytes_for = [](const Need& need) {
+    return need.bound ? static_cast<int64_t>(need.factor * static_cast<double>(*need.bound)) + need.base
+                      : int64_t{0};
+  };
+  const auto* const too_large =
+      std::ranges::find_if(needs, [&](const Need& need) { return bytes_for(need) > *limit; });
+  if (too_large != std::end(needs)) {
     headroom.verdict = Verdict::kWarning;
-    headroom.text += "; with " + name + " " + ShowBytes(*bound) + " it may need " + ShowBytes(needs);
-    headroom.advice = "lower " + name + " to " +
-                      ShowBytes(static_cast<int64_t>(static_cast<double>(*limit - kBase) / 1.3)) +
-                      " or less, or allow more memory";
+    headroom.text += std::string("; with ") + too_large->name + " " + ShowBytes(*too_large->bound) +
+                     " it may need " + ShowBytes(bytes_for(*too_large));
+    const auto most = static_cast<int64_t>(static_cast<double>(*limit - too_large->base) / too_large->factor);
+    headroom.advice =
+        std::string("lower ") + too_large->name + " to " + ShowBytes(most) + " or less, or allow more memory";
   } else if (process->rss_bytes && *process->rss_bytes > *limit / 10 * 9) {
     headroom.verdict = Verdict::kWarning;
-    headroom.advice = "the system may end the process; allow more memory, or set a lower max_bytes";
+    headroom.advice = "the system may end the process; allow more memory, or set a lower memory_limit";
   }
   findings.push_back(std::move(headroom));
   return findings;

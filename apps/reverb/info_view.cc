@@ -213,7 +213,8 @@ std::string MemorySummary(const MemoryInfo& memory, const Paint& paint) {
   // Parts that matter; the first is on the line before.
   const std::pair<const char*, int64_t> parts[] = {
       {"index", memory.index},           {"for a checkpoint", memory.parked}, {"waiting", memory.waiting},
-      {"in transit", memory.in_transit}, {"receiving", memory.receiving},     {"replies", memory.replies}};
+      {"in transit", memory.in_transit}, {"receiving", memory.receiving},     {"replies", memory.replies},
+      {"sessions", memory.sessions}};
   for (const auto& [name, bytes] : parts) {
     if (bytes >= *memory.limit / 1000) text += ", " + ShowBytes(bytes) + " " + name;
   }

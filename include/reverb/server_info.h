@@ -30,12 +30,12 @@ struct MemoryInfo {
   int64_t used = 0;                   // all parts
   int64_t stored = 0;                 // chunks that items and rows refer to, each counted once
   int64_t parked = 0;                 // chunks of removed items that a checkpoint has not written yet
-  int64_t waiting = 0;                // items that wait for their tables
+  int64_t waiting = 0;                // chunks of items and rows that wait for their tables
   int64_t in_transit = 0;  // other chunks: of writers that may refer to them, and of samples in flight
   int64_t receiving = 0;   // messages that are being received and decoded
   int64_t replies = 0;     // encoded samples that were not sent yet
-  int64_t index = 0;       // slots, keys and selectors of tables
-  int64_t sessions = 0;    // streams of clients
+  int64_t index = 0;       // slots, keys and selectors of tables, and what checkpoints keep of them
+  int64_t sessions = 0;    // streams of clients, and waiting items without their chunks
 };
 
 struct ServerInfo {

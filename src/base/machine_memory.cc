@@ -59,8 +59,11 @@ int64_t UsableMemoryBytes(const std::string& root) {
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string path = line.substr(second + 1);
     if (line.starts_with("0:") && controllers.empty()) {
-      LowerToGroupLimits(root + "/sys/fs/cgroup", path, "memory.max", &least);
-      LowerToGroupLimits(root + "/sys/fs/cgroup/unified", path, "memory.max", &least);
+      // Above memory.high (systemd: MemoryHigh=) the kernel slows the process down until it uses less.
+      for (const char* const file : {"memory.max", "memory.high"}) {
+        LowerToGroupLimits(root + "/sys/fs/cgroup", path, file, &least);
+        LowerToGroupLimits(root + "/sys/fs/cgroup/unified", path, file, &least);
+      }
     } else if (NamesController(controllers, "memory")) {
       LowerToGroupLimits(root + "/sys/fs/cgroup/memory", path, "memory.limit_in_bytes", &least);
     }

@@ -46,6 +46,17 @@ TEST_F(MachineMemoryTest, TakesTheSmallestLimitOfGroupsOfVersion2) {
   EXPECT_EQ(Usable(), 1'000'000'000);
 }
 
+TEST_F(MachineMemoryTest, TakesTheLimitAboveWhichTheKernelSlowsAGroupDown) {
+  Write("/proc/self/cgroup", "0::/system.slice/reverb.service\n");
+  Write("/sys/fs/cgroup/system.slice/reverb.service/memory.max", "5000000000\n");
+  Write("/sys/fs/cgroup/system.slice/reverb.service/memory.high", "max\n");
+  EXPECT_EQ(Usable(), 5'000'000'000);
+  Write("/sys/fs/cgroup/system.slice/reverb.service/memory.high", "4000000000\n");
+  EXPECT_EQ(Usable(), 4'000'000'000);
+  Write("/sys/fs/cgroup/system.slice/memory.high", "3000000000\n");
+  EXPECT_EQ(Usable(), 3'000'000'000);
+}
+
 TEST_F(MachineMemoryTest, ReadsTheRootOfAContainer) {
   Write("/proc/self/cgroup", "0::/\n");
   Write("/sys/fs/cgroup/memory.max", "2000000000\n");

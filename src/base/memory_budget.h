@@ -34,12 +34,12 @@ enum class MemoryPart : uint8_t {
   kChunks = 0,   // all chunks in memory
   kStored = 1,   // of these: those that items of tables refer to
   kParked = 2,   // of these: those of removed items that a snapshot still shows
-  kWaiting = 3,  // of these: those of items that wait for their tables (also counted in kStored if shared)
+  kWaiting = 3,  // of these: those of items and rows that wait for their tables (in kStored, too, if shared)
   kReceiving =
       4,  // messages that are being received and decoded, and data that is being written to or read from disk
   kReplies = 5,   // encoded replies that the transport has not sent yet
   kIndex = 6,     // slots, keys, selectors and trajectories of tables
-  kSessions = 7,  // streams and sessions of clients
+  kSessions = 7,  // streams and sessions of clients, and what waiting items take besides their chunks
 };
 inline constexpr size_t kNumMemoryParts = 8;  // one cache line of counters
 

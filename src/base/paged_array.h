@@ -99,6 +99,10 @@ class PagedArray {
   ~PagedArray() { Clear(); }
 
   size_t size() const { return size_; }
+  size_t num_pages() const { return entries_.size(); }
+  // The number of pages that were copied because a capture shares them, in total. A copy takes kPageMemory.
+  uint64_t pages_copied() const { return pages_copied_; }
+  static constexpr size_t kPageMemory = sizeof(Page);
   // The reference is valid until the next call of a non-const method.
   const T& operator[](size_t i) const {
     assert(i < size_);
@@ -188,6 +192,7 @@ class PagedArray {
       std::memcpy(static_cast<void*>(copy->items), entry.page->items, sizeof(copy->items));
       Unref(entry.page);
       entry.page = copy;
+      ++pages_copied_;
     }
     entry.epoch = epoch_;
   }
@@ -195,6 +200,7 @@ class PagedArray {
   std::vector<Entry> entries_;
   size_t size_ = 0;
   uint64_t epoch_ = 0;
+  uint64_t pages_copied_ = 0;
 };
 
 }  // namespace reverb::internal

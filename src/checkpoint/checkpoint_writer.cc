@@ -12,6 +12,16 @@ namespace {
 
 constexpr std::chrono::seconds kProgressInterval(10);
 
+// Return the memory of a container.
+template <typename Map>
+int64_t MapBytes(const Map& map) {
+  return static_cast<int64_t>(map.capacity() * (sizeof(typename Map::value_type) + 1));
+}
+template <typename T>
+int64_t BytesOf(const std::vector<T>& items) {
+  return static_cast<int64_t>(items.capacity() * sizeof(T));
+}
+
 SavedTable DescribeTable(const TableSnapshot& table) {
   const TableSnapshot::State& state = table.state();
   SavedTable saved{state, state.size};
@@ -25,6 +35,8 @@ SavedTable DescribeTable(const TableSnapshot& table) {
 }  // namespace
 
 struct CheckpointWriter::Attempt {
+  explicit Attempt(MemoryBudget* budget) : charge(budget, MemoryPart::kIndex) {}
+
   Stats stats;
   Manifest manifest;
   std::string path;             // of the checkpoint, once its folder may exist
@@ -72,6 +84,8 @@ struct CheckpointWriter::Attempt {
       fetched;                                        // by tiered chunk: its data, read for the current page
   absl::flat_hash_map<uint64_t, Status> lost_chunks;  // by id: why their data on disk cannot be read
   Status loss;                                        // the first of them that an item needs
+  int64_t fresh_page_bytes = 0;                       // of fresh_pages
+  MemoryCharge charge;
   std::chrono::steady_clock::time_point next_progress = std::chrono::steady_clock::now() + kProgressInterval;
 
   // Logs how far a long write has come.
@@ -86,6 +100,13 @@ struct CheckpointWriter::Attempt {
         {{"event", "progress"}, {"path", root}, {"bytes", static_cast<int64_t>(bytes)}});
   }
 
+  // Charges what the attempt will leave in the writer's memory.
+  void ChargeMemory() {
+    int64_t bytes = MapBytes(places) + fresh_page_bytes;
+    for (const NewSegment& segment : added) bytes += BytesOf(segment.payload_sizes);
+    charge.Set(bytes);
+  }
+
   void AddWriter(std::unique_ptr<SegmentWriter> writer) {
     std::string written_path = writer->path();
     added.push_back({.writer = std::move(writer), .file = nullptr, .path = std::move(written_path)});
@@ -93,7 +114,10 @@ struct CheckpointWriter::Attempt {
 };
 
 CheckpointWriter::CheckpointWriter(FileSystem* fs, Options options)
-    : fs_(fs), options_(std::move(options)), segments_path_(JoinPath(options_.root, kSegmentsName)) {}
+    : fs_(fs),
+      options_(std::move(options)),
+      segments_path_(JoinPath(options_.root, kSegmentsName)),
+      charge_(options_.budget, MemoryPart::kIndex) {}
 CheckpointWriter::~CheckpointWriter() = default;
 
 void CheckpointWriter::Adopt(std::string path, std::vector<LoadedSegment> segments) {
@@ -110,6 +134,20 @@ void CheckpointWriter::Adopt(std::string path, std::vector<LoadedSegment> segmen
     }
     segments_.push_back(std::move(segment));
   }
+  ChargeMemory();
+}
+
+void CheckpointWriter::ChargeMemory() {
+  int64_t bytes = MapBytes(places_);
+  for (const auto& segment : segments_) {
+    if (segment != nullptr)
+      bytes += BytesOf(segment->payload_sizes) + static_cast<int64_t>(segment->is_live.capacity() / 8);
+  }
+  for (const auto& [instance, pages] : pages_) {
+    bytes += BytesOf(pages);
+    for (const Page& page : pages) bytes += BytesOf(*page.chunks);
+  }
+  charge_.Set(bytes);
 }
 
 Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot,
@@ -128,7 +166,7 @@ Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot
   // On file systems without locks, each server needs its own root.
   if (!lock.ok() && lock.status().code() != StatusCode::kUnimplemented) return lock.status();
   REVERB_RETURN_IF_ERROR(LookAtRoot());
-  Attempt attempt;
+  Attempt attempt(options_.budget);
   attempt.manifest.writers = std::move(writers);
   attempt.manifest.shard = options_.shard;
   MarkLive(snapshot);
@@ -143,6 +181,8 @@ Result<CheckpointWriter::Stats> CheckpointWriter::Write(const Snapshot& snapshot
     return status;
   }
   Commit(&attempt);
+  attempt.charge.Set(0);
+  ChargeMemory();
   CollectGarbage(attempt.manifest, attempt.path);
   attempt.stats.path = attempt.path;
   return std::move(attempt.stats);
@@ -188,6 +228,7 @@ void CheckpointWriter::ForgetLast() {
   places_.clear();
   pages_.clear();
   page_file_bytes_.clear();
+  ChargeMemory();
 }
 
 Status CheckpointWriter::WriteTables(const Snapshot& snapshot, Attempt* attempt) {
@@ -224,6 +265,8 @@ Status CheckpointWriter::WriteRowTable(const RowTableSnapshot& table, Attempt* a
     to.pages.push_back(page);
     ++attempt->stats.pages_written;
     ++attempt->stats.pages_total;
+    attempt->ChargeMemory();
+    if (options_.release_pages) table.ReleaseThrough(i);
     bytes.clear();
     next_slot = 0;
   }
@@ -295,6 +338,8 @@ Result<CheckpointWriter::Page> CheckpointWriter::WritePage(const TableSnapshot& 
   REVERB_RETURN_IF_ERROR(status);
   fresh.chunks->shrink_to_fit();
   attempt->fresh_pages.push_back(fresh.chunks);
+  attempt->fresh_page_bytes += static_cast<int64_t>(sizeof(Page)) + BytesOf(*fresh.chunks);
+  attempt->ChargeMemory();
   REVERB_ASSIGN_OR_RETURN(SegmentWriter * writer, PageWriter(attempt));
   REVERB_ASSIGN_OR_RETURN(fresh.place, writer->AddRecord(attempt->encoder.bytes()));
   ++attempt->stats.pages_written;

@@ -27,6 +27,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "base/file_system.h"
+#include "base/memory_budget.h"
 #include "checkpoint/format.h"
 #include "checkpoint/segment_writer.h"
 #include "checkpoint/source.h"
@@ -61,6 +62,9 @@ class CheckpointWriter {
     size_t max_small_segments = 32;
     // Frees items that the tables have removed as soon as their pages are written: the snapshot cannot be read again.
     bool release_pages = false;
+    // Charged with what this object remembers, and with what a checkpoint adds to that while it is written. May be null;
+    // must outlive this object.
+    MemoryBudget* budget = nullptr;
   };
   struct Stats {
     std::string path;
@@ -149,6 +153,8 @@ class CheckpointWriter {
   Status Publish(Attempt* attempt, int64_t wall_nanos);
   void Commit(Attempt* attempt);
   void Undo(Attempt* attempt);
+  // Charges what is remembered of the last checkpoint.
+  void ChargeMemory();
   // Removes the files that no retained checkpoint needs. Logs failures.
   void CollectGarbage(const Manifest& newest, const std::string& newest_path);
   Status TryCollectGarbage(const Manifest& newest, const std::string& newest_path);
@@ -169,6 +175,7 @@ class CheckpointWriter {
   std::map<uint64_t, std::vector<Page>> pages_;     // by instance of the table
   std::map<uint64_t, uint64_t> page_file_bytes_;    // by number of the file
   std::vector<LostItem> lost_items_;
+  MemoryCharge charge_;
 };
 
 }  // namespace reverb::internal

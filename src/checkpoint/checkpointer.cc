@@ -52,7 +52,8 @@ Checkpointer::Checkpointer(const CheckpointOptions& options, Environment environ
       writer_(environment_.fs, {.root = options.path,
                                 .keep_latest = options.keep_latest,
                                 .shard = environment_.shard,
-                                .release_pages = true}),
+                                .release_pages = true,
+                                .budget = environment_.budget}),
       result_(Status::NotFound("no checkpoint was written yet")),
       periodic_alarm_(std::make_shared<PeriodicAlarm>()) {
   if (!loaded_segments.empty()) writer_.Adopt(std::move(loaded_path), std::move(loaded_segments));

@@ -38,7 +38,8 @@ class Checkpointer {
     std::function<std::vector<std::shared_ptr<ConcurrentRows>>()> row_tables = {};
     // Returns the writers' progress. Called while the tables are locked.
     std::function<std::vector<SavedWriter>()> save_writers;
-    uint32_t shard = 0;  // of the server
+    uint32_t shard = 0;              // of the server
+    MemoryBudget* budget = nullptr;  // of the server; see CheckpointWriter::Options
   };
   struct Stats {
     int64_t written = 0;

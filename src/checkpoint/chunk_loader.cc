@@ -3,18 +3,24 @@
 #include <algorithm>
 #include <utility>
 
+#include "checkpoint/source.h"
+
 namespace reverb::internal {
 
-ChunkLoader::ChunkLoader(std::vector<std::vector<bool>> wanted, ChunkStore* store,
-                         std::function<void(uint64_t)> progress)
-    : wanted_(std::move(wanted)), store_(store), progress_(std::move(progress)) {}
+ChunkLoader::ChunkLoader(std::string checkpoint_path, std::vector<std::vector<bool>> wanted,
+                         ChunkStore* store, std::function<void(uint64_t)> progress)
+    : checkpoint_path_(std::move(checkpoint_path)),
+      wanted_(std::move(wanted)),
+      store_(store),
+      progress_(std::move(progress)) {}
 
 Result<std::unique_ptr<ChunkLoader>> ChunkLoader::Start(FileSystem* fs, const std::string& checkpoint_path,
                                                         const std::vector<SavedSegment>& segments,
                                                         std::vector<std::vector<bool>> wanted,
                                                         ChunkStore* store,
                                                         std::function<void(uint64_t)> progress) {
-  std::unique_ptr<ChunkLoader> loader(new ChunkLoader(std::move(wanted), store, std::move(progress)));
+  std::unique_ptr<ChunkLoader> loader(
+      new ChunkLoader(checkpoint_path, std::move(wanted), store, std::move(progress)));
   std::vector<Job> jobs;
   loader->files_.resize(segments.size());
   loader->chunks_.resize(segments.size());
@@ -89,6 +95,7 @@ void ChunkLoader::Load(size_t job) {
   if (ChunkTier* const tier = store_->tier(); tier != nullptr && status.ok()) {
     tier->AddLoaded(std::span(chunks_[segment]).subspan(range.first, range.end - range.first));
   }
+  if (status.ok()) status = CheckRoomToLoad(store_->budget().total(), checkpoint_path_, *store_);
   MutexLock lock(&mu_);
   if (status.ok()) {
     jobs_[job].state = State::kLoaded;

@@ -64,7 +64,7 @@ class ChunkLoader {
     State state = State::kWaiting;
   };
 
-  ChunkLoader(std::vector<std::vector<bool>> wanted, ChunkStore* store,
+  ChunkLoader(std::string checkpoint_path, std::vector<std::vector<bool>> wanted, ChunkStore* store,
               std::function<void(uint64_t)> progress);
   Status Fetch(size_t segment, uint32_t ordinal) EXCLUDES(mu_);
   // Loads the next range that is not taken. Returns false when there is none, or loading has failed.
@@ -72,6 +72,7 @@ class ChunkLoader {
   void Load(size_t job) EXCLUDES(mu_);
   void StopHelper() EXCLUDES(mu_);
 
+  const std::string checkpoint_path_;
   const std::vector<std::vector<bool>> wanted_;
   ChunkStore* const store_;
   const std::function<void(uint64_t)> progress_;

@@ -224,6 +224,9 @@ Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableO
   std::vector<std::string> names;
   for (const Plan& plan : all.plans) names.push_back(plan.options.name);
   REVERB_ASSIGN_OR_RETURN(const RowTablePlans row_plans, PlanRowTables(saved, given_rows, names, options));
+  const WantedTables wanted{.tables = all.wanted, .row_tables = row_plans.wanted};
+  REVERB_RETURN_IF_ERROR(
+      CheckRoomToLoad(source.MinMemoryBytes(wanted), source.Info().path, *environment.store));
   REVERB_ASSIGN_OR_RETURN(loaded.row_tables,
                           MakeRowTables(row_plans, {.store = environment.store, .clock = environment.clock}));
   const auto rows_of = [&](size_t row_table) -> ConcurrentRows& {
@@ -277,8 +280,7 @@ Result<LoadedServer> LoadFrom(CheckpointSource& source, const std::vector<TableO
             return rows_of(table).RestoreRow(std::move(row));
           },
   };
-  REVERB_RETURN_IF_ERROR(source.Read(
-      *environment.store, {.tables = all.wanted, .row_tables = row_plans.wanted}, sink, options.progress));
+  REVERB_RETURN_IF_ERROR(source.Read(*environment.store, wanted, sink, options.progress));
   REVERB_RETURN_IF_ERROR(restore());
   for (size_t i = 0; i < saved.row_tables.size(); ++i) {
     if (row_plans.wanted[i]) REVERB_RETURN_IF_ERROR(rows_of(i).FinishRestore());

@@ -34,6 +34,11 @@ Result<Trajectory> MakeTrajectory(const PageItem& item, std::span<const ChunkRef
   return Trajectory::Create(columns);
 }
 
+bool WantsAll(const WantedTables& wanted) {
+  return std::ranges::all_of(wanted.tables, std::identity()) &&
+         std::ranges::all_of(wanted.row_tables, std::identity());
+}
+
 Status AsDataLoss(const std::string& path, uint64_t key, const Status& status) {
   return Status::DataLoss("checkpoint \"" + path + "\" is damaged: item " + std::to_string(key) + ": " +
                           std::string(status.message()))
@@ -136,6 +141,15 @@ CheckpointInfo ReverbSource::Info() const {
   return info;
 }
 
+int64_t ReverbSource::MinMemoryBytes(const WantedTables& wanted) const {
+  const int64_t index_bytes = CheckpointSource::MinMemoryBytes(wanted);
+  // Only the items tell which chunks belong to which table.
+  if (!WantsAll(wanted)) return index_bytes;
+  const CheckpointInfo info = Info();
+  return index_bytes + static_cast<int64_t>(info.payload_bytes) +
+         info.num_chunks * static_cast<int64_t>(sizeof(Chunk));
+}
+
 Status ReverbSource::UnknownChunk(const ChunkPlace& place) const {
   return Status::DataLoss("checkpoint \"" + path_ + "\" is damaged: an item refers to chunk " +
                           std::to_string(place.ordinal) + " of segment " + std::to_string(place.segment) +
@@ -180,11 +194,9 @@ std::optional<size_t> ReverbSource::FindSegment(const ChunkPlace& place) const {
 }
 
 bool ReverbSource::MayLeaveOut(const WantedTables& wanted_tables) const {
-  return !std::ranges::all_of(wanted_tables.tables, std::identity()) ||
-         !std::ranges::all_of(wanted_tables.row_tables, std::identity()) ||
-         std::ranges::any_of(manifest_.segments, [](const SavedSegment& segment) {
-           return segment.kind == SegmentKind::kChunks && segment.live_count < segment.count;
-         });
+  return !WantsAll(wanted_tables) || std::ranges::any_of(manifest_.segments, [](const SavedSegment& segment) {
+    return segment.kind == SegmentKind::kChunks && segment.live_count < segment.count;
+  });
 }
 
 Result<std::vector<bool>> ReverbSource::ChunksOf(const SavedSegment& segment, bool are_needed) const {

@@ -45,6 +45,7 @@ class ReverbSource final : public CheckpointSource {
 
   const SavedServer& server() const override { return server_; }
   CheckpointInfo Info() const override;
+  int64_t MinMemoryBytes(const WantedTables& wanted) const override;
   // Needs memory for the chunks and little else: where some chunks of the files may not be needed, a first
   // pass over the items finds those that are. Then loads chunks and items concurrently.
   Status Read(ChunkStore& store, const WantedTables& wanted, const Sink& sink,

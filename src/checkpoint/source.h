@@ -67,6 +67,8 @@ class CheckpointSource {
   virtual const SavedServer& server() const = 0;
   // Describes the checkpoint as a whole; the caller fills `tables`.
   virtual CheckpointInfo Info() const = 0;
+  // Returns how much memory the wanted tables take at least, as far as that is known before their items are read.
+  virtual int64_t MinMemoryBytes(const WantedTables& wanted) const;
 
   // Passes every item of the wanted tables to `sink.add_item`: tables one after the other, items in order of slots or
   // of insertion; then every row of the wanted row tables to `sink.add_row`. Creates chunks in `store`, each once
@@ -78,6 +80,10 @@ class CheckpointSource {
   virtual Status Read(ChunkStore& store, const WantedTables& wanted, const Sink& sink,
                       const CheckpointProgressCallback& progress) = 0;
 };
+
+// Fails if `bytes`, the memory that a checkpoint takes at least, exceed what the memory limit of the store leaves for
+// data. A store with a disk tier moves data to disk instead.
+Status CheckRoomToLoad(int64_t bytes, const std::string& path, const ChunkStore& store);
 
 // Returns the format of the checkpoint in the folder.
 enum class CheckpointFormat : uint8_t { kNone, kReverb, kDmReverb };

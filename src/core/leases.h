@@ -60,6 +60,15 @@ class LeaseBook {
   int64_t num_orphans() const { return static_cast<int64_t>(orphans_.size()); }
   uint64_t OldestOrphan() const { return *orphans_.begin(); }
   void Clear();
+  // Returns about how much memory the book takes.
+  int64_t memory_bytes() const {
+    constexpr size_t kPerOrderedEntry = 24;  // of a B-tree
+    return static_cast<int64_t>(by_id_.capacity() * (sizeof(uint64_t) + sizeof(LeaseRecord) + 1) +
+                                (by_slot_.capacity() + acknowledged_.capacity()) *
+                                    (2 * sizeof(uint64_t) + 1) +
+                                (by_expiry_.size() + orphans_.size()) * kPerOrderedEntry +
+                                acknowledged_order_.size() * sizeof(uint64_t));
+  }
 
   // Returns the lease that expires first.
   std::optional<std::pair<TimePoint, uint64_t>> First() const {

@@ -5,43 +5,68 @@
 
 namespace reverb::internal {
 
+RetiredSlots::RetiredSlots(PagedArray<SlotRecord>* slots) {
+  slots_.Swap(*slots);
+  MutexLock lock(&mu_);
+  pages_.resize(slots_.num_pages());
+}
+
 RetiredSlots::~RetiredSlots() {
-  DropItemRefs();
-  // First: the accounts may belong to another store once the last chunk is gone.
-  if (parked_bytes_ != 0) ledger_->CountParked(-parked_bytes_);
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (!slots_[i].is_free()) Trajectory::Adopt(slots_[i].trajectory);  // frees it
+  MutexLock lock(&mu_);
+  for (size_t page = 0; page < pages_.size(); ++page) Free(page, /*shown_too=*/true);
+}
+
+void RetiredSlots::KeepForSnapshot(uint64_t shown_through, std::vector<bool> read_pages) {
+  shown_through_ = shown_through;
+  MutexLock lock(&mu_);
+  for (size_t page = 0; page < std::min(pages_.size(), read_pages.size()); ++page) {
+    pages_[page].was_read = read_pages[page];
   }
 }
 
+// One page at a time: a checkpoint that releases a page does not wait for all of them.
 void RetiredSlots::DropItemRefs() {
-  if (std::exchange(item_refs_dropped_, true)) return;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    Trajectory::ForEachChunk(slots_[i].trajectory, [&](Chunk* chunk) {
-      if (!chunk->DropItemRef() || !is_parked_) return;
-      ledger_ = chunk->ledger();
-      parked_bytes_ += chunk->own_bytes();
+  for (size_t page = 0; page < slots_.num_pages(); ++page) {
+    MutexLock lock(&mu_);
+    DropItemRefs(page);
+  }
+}
+
+void RetiredSlots::FreeUnshown() {
+  for (size_t page = 0; page < slots_.num_pages(); ++page) {
+    MutexLock lock(&mu_);
+    Free(page, /*shown_too=*/pages_[page].was_read);
+  }
+}
+
+void RetiredSlots::ReleasePage(size_t page) {
+  MutexLock lock(&mu_);
+  if (page < pages_.size()) Free(page, /*shown_too=*/true);
+}
+
+void RetiredSlots::DropItemRefs(size_t page) {
+  Page& to = pages_[page];
+  if (to.holds != Holds::kStoredItems) return;
+  to.holds = Holds::kItems;
+  ForEachItem(page, [&](const SlotRecord& record) REQUIRES(mu_) {
+    Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
+      if (!chunk->DropItemRef() || !IsShown(record)) return;
+      to.parked.Add(chunk->ledger(), chunk->own_bytes());
       if (chunk->is_tiered()) chunk->tiered().tier->OnParked(chunk);
     });
-  }
-  if (parked_bytes_ != 0) ledger_->CountParked(parked_bytes_);
+  });
 }
 
-SnapshotParking::ParkedPage::ParkedPage(ParkedPage&& other) noexcept
-    : trajectories(std::move(other.trajectories)),
-      ledger(other.ledger),
-      bytes(std::exchange(other.bytes, 0)) {}
-
-SnapshotParking::ParkedPage& SnapshotParking::ParkedPage::operator=(ParkedPage&& other) noexcept {
-  std::swap(trajectories, other.trajectories);
-  std::swap(ledger, other.ledger);
-  std::swap(bytes, other.bytes);
-  return *this;
-}
-
-SnapshotParking::ParkedPage::~ParkedPage() {
-  // Before the chunks are freed: see RetiredSlots.
-  if (bytes != 0) ledger->CountParked(-bytes);
+void RetiredSlots::Free(size_t page, bool shown_too) {
+  DropItemRefs(page);
+  Page& from = pages_[page];
+  const bool has_unshown = from.holds == Holds::kItems;
+  if (from.holds == Holds::kNothing || (!has_unshown && !shown_too)) return;
+  if (shown_too) from.parked.Clear();  // before the chunks are freed
+  ForEachItem(page, [&](const SlotRecord& record) REQUIRES(mu_) {
+    if (IsShown(record) ? shown_too : has_unshown) Trajectory::Adopt(record.trajectory);
+  });
+  from.holds = shown_too ? Holds::kNothing : Holds::kShownItems;
 }
 
 void SnapshotParking::ParkedPage::Add(ParkedPage&& other) {
@@ -50,8 +75,7 @@ void SnapshotParking::ParkedPage::Add(ParkedPage&& other) {
   } else {
     std::move(other.trajectories.begin(), other.trajectories.end(), std::back_inserter(trajectories));
   }
-  if (other.ledger != nullptr) ledger = other.ledger;
-  bytes += std::exchange(other.bytes, 0);
+  counted.Add(std::move(other.counted));
 }
 
 bool SnapshotParking::Park(Trajectory* trajectory, size_t page, int64_t unstored_bytes) {
@@ -61,12 +85,12 @@ bool SnapshotParking::Park(Trajectory* trajectory, size_t page, int64_t unstored
     if (lot->second.IsReleased(page)) continue;
     ParkedPage& parked = lot->second.pages[page];
     if (unstored_bytes > 0) {
+      ChunkLedger* ledger = nullptr;
       Trajectory::ForEachChunk(trajectory->handle(), [&](Chunk* chunk) {
-        parked.ledger = chunk->ledger();
+        ledger = chunk->ledger();
         if (chunk->is_tiered()) chunk->tiered().tier->OnParked(chunk);
       });
-      parked.ledger->CountParked(unstored_bytes);
-      parked.bytes += unstored_bytes;
+      parked.counted.Add(ledger, unstored_bytes);
     }
     parked.trajectories.push_back(std::move(*trajectory));
     return true;
@@ -74,9 +98,26 @@ bool SnapshotParking::Park(Trajectory* trajectory, size_t page, int64_t unstored
   return false;
 }
 
-void SnapshotParking::Park(std::shared_ptr<RetiredSlots> retired) {
+void SnapshotParking::Park(const std::shared_ptr<RetiredSlots>& retired) {
   MutexLock lock(&mu_);
-  if (!lots_.empty()) lots_.rbegin()->second.retired_slots.push_back(std::move(retired));
+  if (lots_.empty()) return;
+  std::vector<bool> read_pages = lots_.begin()->second.is_released;
+  for (const auto& [id, lot] : lots_) {
+    for (size_t page = 0; page < read_pages.size(); ++page) {
+      read_pages[page] = read_pages[page] && lot.IsReleased(page);
+    }
+  }
+  Lot& newest = lots_.rbegin()->second;
+  retired->KeepForSnapshot(newest.sequence, std::move(read_pages));
+  newest.retired_slots.push_back(retired);
+  newest.slots.Set(newest.slots.bytes() + retired->slot_bytes());
+}
+
+void SnapshotParking::CountSlots(int64_t bytes) {
+  MutexLock lock(&mu_);
+  if (lots_.empty()) return;
+  MemoryCharge& slots = lots_.rbegin()->second.slots;
+  slots.Set(slots.bytes() + bytes);
 }
 
 SnapshotParking::ParkedPage SnapshotParking::MoveToOlder(Lots::iterator lot, size_t page, ParkedPage items) {
@@ -91,22 +132,33 @@ SnapshotParking::ParkedPage SnapshotParking::MoveToOlder(Lots::iterator lot, siz
 
 void SnapshotParking::ReleasePage(uint64_t id, size_t page) {
   ParkedPage dropped;  // freed after the lock
-  MutexLock lock(&mu_);
-  const auto lot = lots_.find(id);
-  if (lot == lots_.end() || lot->second.IsReleased(page)) return;
-  std::vector<bool>& is_released = lot->second.is_released;
-  if (page >= is_released.size()) is_released.resize(page + 1);
-  is_released[page] = true;
-  const auto parked = lot->second.pages.find(page);
-  if (parked == lot->second.pages.end()) return;
-  ParkedPage items = std::move(parked->second);
-  lot->second.pages.erase(parked);
-  dropped = MoveToOlder(lot, page, std::move(items));
+  std::vector<std::shared_ptr<RetiredSlots>> retired;
+  {
+    MutexLock lock(&mu_);
+    const auto lot = lots_.find(id);
+    if (lot == lots_.end() || lot->second.IsReleased(page)) return;
+    std::vector<bool>& is_released = lot->second.is_released;
+    if (page >= is_released.size()) is_released.resize(page + 1);
+    is_released[page] = true;
+    if (const auto parked = lot->second.pages.find(page); parked != lot->second.pages.end()) {
+      ParkedPage items = std::move(parked->second);
+      lot->second.pages.erase(parked);
+      dropped = MoveToOlder(lot, page, std::move(items));
+    }
+    // Older snapshots may show what was retired since.
+    for (const auto& [other, each] : lots_) {
+      if (!each.IsReleased(page)) break;
+      retired.insert(retired.end(), each.retired_slots.begin(), each.retired_slots.end());
+    }
+  }
+  for (const std::shared_ptr<RetiredSlots>& slots : retired) slots->ReleasePage(page);
 }
 
 uint64_t SnapshotParking::Open(uint64_t sequence) {
   MutexLock lock(&mu_);
-  lots_[++last_id_].sequence = sequence;
+  Lot& lot = lots_[++last_id_];
+  lot.sequence = sequence;
+  lot.slots = MemoryCharge(budget_, MemoryPart::kIndex);
   newest_.store(sequence, std::memory_order_release);
   return last_id_;
 }
@@ -123,6 +175,7 @@ void SnapshotParking::Close(uint64_t id) {
     std::move(dropped.retired_slots.begin(), dropped.retired_slots.end(),
               std::back_inserter(older.retired_slots));
     dropped.retired_slots.clear();
+    older.slots.Set(older.slots.bytes() + dropped.slots.bytes());
   }
   lots_.erase(it);
   newest_.store(lots_.empty() ? 0 : lots_.rbegin()->second.sequence, std::memory_order_release);

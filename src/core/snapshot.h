@@ -18,8 +18,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "base/paged_array.h"
+#include "core/parked_count.h"
 #include "core/rows/row_snapshot.h"
 #include "reverb/rate_limiter.h"
 #include "reverb/selector.h"
@@ -50,32 +52,66 @@ struct alignas(64) SlotRecord {
 };
 static_assert(sizeof(SlotRecord) == 64);
 
-// The slots of a table that was reset or destroyed; frees their items without the table's lock.
+// The slots of a table that was reset or destroyed; frees their items without the table's lock. What a snapshot shows is
+// kept until the snapshot has been read, page by page.
+//
+// Threads: all methods may be called concurrently, except for the constructor and KeepForSnapshot().
 class RetiredSlots {
  public:
-  explicit RetiredSlots(PagedArray<SlotRecord>* slots) { slots_.Swap(*slots); }
+  explicit RetiredSlots(PagedArray<SlotRecord>* slots);
   ~RetiredSlots();
   RetiredSlots(const RetiredSlots&) = delete;
   RetiredSlots& operator=(const RetiredSlots&) = delete;
-  // A snapshot shows the items: their data counts as parked once DropItemRefs() was called.
-  void KeepForSnapshot() { is_parked_ = true; }
-  // Stops counting the items as stored, though a snapshot may still show them. Idempotent; the destructor
-  // calls it too.
-  void DropItemRefs();
+  // A snapshot shows the items that were inserted up to an operation, except for those in `read_pages`, which no snapshot
+  // needs any more. Their data counts as parked once DropItemRefs() was called.
+  void KeepForSnapshot(uint64_t shown_through, std::vector<bool> read_pages);
+  // Stops counting the items as stored, though a snapshot may still show them. Idempotent; the others call it too.
+  void DropItemRefs() EXCLUDES(mu_);
+  // Frees the items that no snapshot shows.
+  void FreeUnshown() EXCLUDES(mu_);
+  // Frees the items of a page, which no snapshot needs any more.
+  void ReleasePage(size_t page) EXCLUDES(mu_);
+  // Returns the memory of the slots.
+  int64_t slot_bytes() const {
+    return static_cast<int64_t>(slots_.num_pages() * PagedArray<SlotRecord>::kPageMemory);
+  }
 
  private:
-  PagedArray<SlotRecord> slots_;
-  bool item_refs_dropped_ = false;
-  bool is_parked_ = false;
-  ChunkLedger* ledger_ = nullptr;
-  int64_t parked_bytes_ = 0;
+  // What a page holds.
+  enum class Holds : uint8_t { kStoredItems, kItems, kShownItems, kNothing };
+  struct Page {
+    Holds holds = Holds::kStoredItems;
+    bool was_read = false;
+    ParkedCount parked;
+  };
+
+  bool IsShown(const SlotRecord& record) const { return record.inserted <= shown_through_; }
+  // Calls visit(record) for each item of a page.
+  template <typename Visit>
+  void ForEachItem(size_t page, Visit visit) const {
+    constexpr size_t kPerPage = PagedArray<SlotRecord>::kPerPage;
+    const size_t end = std::min((page + 1) * kPerPage, slots_.size());
+    for (size_t i = page * kPerPage; i < end; ++i) {
+      if (!slots_[i].is_free()) visit(slots_[i]);
+    }
+  }
+  void DropItemRefs(size_t page) REQUIRES(mu_);
+  // Frees items of a page: those that no snapshot shows, or all.
+  void Free(size_t page, bool shown_too) REQUIRES(mu_);
+
+  PagedArray<SlotRecord> slots_;  // constant, but owns the items as `pages_` tells
+  uint64_t shown_through_ = 0;
+  Mutex mu_;
+  std::vector<Page> pages_ GUARDED_BY(mu_);
 };
 
 // Keeps items that the table removed as long as a snapshot may show them. Each snapshot has a lot, which owns
 // the items removed since it was taken and before the next one, by the page of their slots: a reader that has finished
-// with a page releases it.
+// with a page releases it. A lot also counts the memory of slots that only the snapshot keeps.
 class SnapshotParking {
  public:
+  // Charges what CountSlots() counts to the budget, which must outlive the snapshots. To be called before the first one.
+  void ChargeTo(MemoryBudget* budget) { budget_ = budget; }
   // Returns whether a live snapshot may show an item with this insert number, which must then be parked.
   bool IsShown(uint64_t inserted) const { return inserted <= newest_.load(std::memory_order_acquire); }
   // Returns whether any snapshot is open.
@@ -83,7 +119,10 @@ class SnapshotParking {
   // Takes the trajectory of a removed item of that page, unless no snapshot needs it: then returns false. `unstored_bytes`
   // of its chunks are in no other item.
   bool Park(Trajectory* trajectory, size_t page, int64_t unstored_bytes) EXCLUDES(mu_);
-  void Park(std::shared_ptr<RetiredSlots> retired) EXCLUDES(mu_);
+  void Park(const std::shared_ptr<RetiredSlots>& retired) EXCLUDES(mu_);
+  // The table has copied pages of slots, of which the last snapshot keeps the originals: `bytes` more. Does nothing if
+  // there is none.
+  void CountSlots(int64_t bytes) EXCLUDES(mu_);
 
   // Opens a lot for a new snapshot and returns its ID. `sequence` is the number of the last operation that
   // the snapshot shows.
@@ -95,27 +134,24 @@ class SnapshotParking {
  private:
   // Parked items of a page. Counts their bytes as parked.
   struct ParkedPage {
-    ParkedPage() = default;
-    ParkedPage(ParkedPage&& other) noexcept;
-    ParkedPage& operator=(ParkedPage&& other) noexcept;
-    ~ParkedPage();
     void Add(ParkedPage&& other);
 
     std::vector<Trajectory> trajectories;
-    ChunkLedger* ledger = nullptr;
-    int64_t bytes = 0;
+    ParkedCount counted;  // destroyed first
   };
   struct Lot {
     uint64_t sequence = 0;
     std::map<size_t, ParkedPage> pages;
     std::vector<bool> is_released;  // by page
     std::vector<std::shared_ptr<RetiredSlots>> retired_slots;
+    MemoryCharge slots = {};
 
     bool IsReleased(size_t page) const { return page < is_released.size() && is_released[page]; }
   };
   using Lots = std::map<uint64_t, Lot>;
   // Moves a page to the next older lot that needs it. Returns what none needs, to be freed without the lock.
   ParkedPage MoveToOlder(Lots::iterator lot, size_t page, ParkedPage items) REQUIRES(mu_);
+  MemoryBudget* budget_ = nullptr;
   std::atomic<uint64_t> newest_{0};  // 0 = no live snapshot
   Mutex mu_;
   uint64_t last_id_ GUARDED_BY(mu_) = 0;

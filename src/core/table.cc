@@ -30,7 +30,9 @@ ConcurrentTable::ConcurrentTable(std::unique_ptr<TableState> state, Environment 
       max_times_sampled_(state_->max_times_sampled()),
       max_bytes_(state_->max_bytes()),
       index_charge_(&environment_.store->budget(), MemoryPart::kIndex),
-      stats_(environment_.clock->Now()) {}
+      stats_(environment_.clock->Now()) {
+  state_->ChargeSnapshotsTo(&environment_.store->budget());
+}
 
 ConcurrentTable::~ConcurrentTable() {
   // No other thread holds the table, so no call waits in it. Asynchronous operations hold it through their

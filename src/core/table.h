@@ -230,6 +230,7 @@ class ConcurrentTable : public std::enable_shared_from_this<ConcurrentTable> {
   // Returns whether evicting an item can make room for `more` bytes of `item`. `evicted`: the bytes evicted for them so far.
   bool MayEvictFor(const Item& item, int64_t more, int64_t evicted) const REQUIRES(mu_);
   void ChargeIndex() REQUIRES(mu_) {
+    state_->CountCopies();
     constexpr int64_t kGranule = 64 << 10;
     const int64_t bytes = state_->index_bytes();
     const int64_t change = bytes - index_charge_.bytes();

@@ -118,7 +118,7 @@ Status TableState::FinishRestore(const SavedTableState& state, Effects* effects,
   if (Status status = remover_->Restore(items, state.remover_state); !status.ok()) return in_table(status);
   REVERB_RETURN_IF_ERROR(RestoreExtensions(items, state));
   if (has_max_age()) {
-    RebuildBirths(now);
+    RebuildAges(now);
     AdvanceTo(now.now, effects);
   }
   EvictExcess(size_, effects);

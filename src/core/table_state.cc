@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "core/selectors/selectors_internal.h"
+
 namespace reverb::internal {
 namespace {
 
@@ -38,6 +40,7 @@ void Effects::RunAndClear() {
   after_unlock.clear();
   released.clear();
   for (const std::shared_ptr<RetiredSlots>& retired : retired_slots) retired->DropItemRefs();
+  for (const std::shared_ptr<RetiredSlots>& retired : retired_slots) retired->FreeUnshown();
   retired_slots.clear();
 }
 
@@ -79,6 +82,8 @@ TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
       sampler_(std::move(sampler)),
       remover_(std::move(remover)),
       remover_is_deterministic_(remover_->options().is_deterministic()),
+      selector_bytes_per_slot_(SelectorBytesPerSlot(sampler_->options().kind) +
+                               SelectorBytesPerSlot(remover_->options().kind)),
       limiter_(options_.rate_limiter),
       max_size_(options_.max_size),
       max_times_sampled_(options_.max_times_sampled),
@@ -89,10 +94,9 @@ TableState::TableState(TableOptions options, std::unique_ptr<Selector> sampler,
 TableState::~TableState() {
   for (const auto& extension : options_.extensions) extension->attached_ = false;
   auto retired = std::make_shared<RetiredSlots>(&slots_);
-  const bool is_shown = parking_->IsShown(1);
-  if (is_shown) retired->KeepForSnapshot();
+  if (parking_->IsShown(1)) parking_->Park(retired);
   retired->DropItemRefs();
-  if (is_shown) parking_->Park(std::move(retired));
+  retired->FreeUnshown();
 }
 
 Status TableState::CheckPriority(uint64_t key, double priority) const {
@@ -133,6 +137,7 @@ void TableState::PrefetchEviction() const {
   const SlotRecord& record = slots_[pick.slot];
   index_.Prefetch(record.key);
   sampler_->Prefetch(pick.slot);
+  by_age_.Prefetch(pick.slot);
   __builtin_prefetch(Trajectory::counted_object(record.trajectory), 1);
 }
 
@@ -171,7 +176,7 @@ void TableState::InsertOrAssign(Item&& item, int64_t wall_nanos, Effects* effect
       .slot = slot, .priority = item.priority, .inserted = sequence_, .touched = sequence_};
   sampler_->Insert(entry);
   remover_->Insert(entry);
-  if (has_max_age()) AddBirth(slot);
+  if (has_max_age()) AddAge(slot, now_);
   RunHooks(&TableExtension::OnInsert, record, effects);
   while (IsTooLarge()) EvictOne(effects);
   limiter_.CountInsert();
@@ -230,6 +235,7 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
     sampler_->Delete(slot);
   }
   remover_->Delete(slot);
+  if (has_max_age()) by_age_.Remove(slot);
   index_.Erase(record.key);
   --size_;
   limiter_.CountDelete();
@@ -276,55 +282,60 @@ void TableState::Remove(Slot slot, Removal why, Effects* effects) {
   effects->released.push_back(std::move(trajectory));
 }
 
-void TableState::AddBirth(Slot slot) {
-  // Items are removed in any order, and their entries stay until they are the oldest, or too many.
-  constexpr size_t kMinUseless = 1024;
-  if (births_.size() > 2 * static_cast<size_t>(size_) + kMinUseless) {
-    std::erase_if(births_, [this](const Birth& birth) { return !IsPresent(birth); });
-  }
-  births_.push_back({.at = now_, .inserted = slots_[slot].inserted, .slot = slot});
+void TableState::AddAge(Slot slot, TimePoint born) {
+  if (slot >= born_.size()) born_.Resize(static_cast<size_t>(slot) + 1);
+  born_[slot] = born;
+  by_age_.Append(slot);
 }
 
-void TableState::RebuildBirths(const ClockReading& now) {
+void TableState::RebuildAges(const ClockReading& now) {
   now_ = std::max(now_, now.now);
-  births_.clear();
+  by_age_.Clear();
+  born_.Clear();
   if (!has_max_age()) return;
+  struct Birth {
+    TimePoint at;
+    uint64_t inserted = 0;  // operation number
+    Slot slot = 0;
+  };
+  std::vector<Birth> births;
+  births.reserve(static_cast<size_t>(size_));
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     const SlotRecord& record = slots_[slot];
     if (record.is_free()) continue;
     // An item without a time, or from the future of a clock that was set back, is new.
     const int64_t age =
         record.inserted_at > 0 ? std::max<int64_t>(0, now.wall_nanos - record.inserted_at) : 0;
-    births_.push_back(
+    births.push_back(
         {.at = now_ - Duration(age), .inserted = record.inserted, .slot = static_cast<Slot>(slot)});
   }
   // Mostly the slots are in this order, rotated: see SortByAge() in table_restore.cc.
   const auto is_before = [](const Birth& a, const Birth& b) {
     return a.at != b.at ? a.at < b.at : a.inserted < b.inserted;
   };
-  const auto oldest = std::is_sorted_until(births_.begin(), births_.end(), is_before);
-  if (oldest == births_.end()) return;
-  std::rotate(births_.begin(), oldest, births_.end());
-  if (!std::ranges::is_sorted(births_, is_before)) std::ranges::sort(births_, is_before);
+  const auto oldest = std::is_sorted_until(births.begin(), births.end(), is_before);
+  if (oldest != births.end()) {
+    std::rotate(births.begin(), oldest, births.end());
+    if (!std::ranges::is_sorted(births, is_before)) std::ranges::sort(births, is_before);
+  }
+  for (const Birth& birth : births) AddAge(birth.slot, birth.at);
 }
 
 bool TableState::AdvanceTo(TimePoint now, Effects* effects, int64_t most) {
   now_ = std::max(now_, now);
   if (has_leases() && ExpireLeases(&most)) return true;
-  while (!births_.empty()) {
-    const Birth oldest = births_.front();
-    const bool is_present = IsPresent(oldest);
-    if (is_present && now_ - oldest.at < max_age_) return false;
-    if (is_present && most-- <= 0) return true;
-    births_.pop_front();
-    if (is_present) Remove(oldest.slot, Removal::kAged, effects);
+  while (!by_age_.empty()) {
+    const Slot oldest = by_age_.first();
+    if (now_ - born_[oldest] < max_age_) return false;
+    if (most-- <= 0) return true;
+    Remove(oldest, Removal::kAged, effects);
   }
   return false;
 }
 
 std::optional<TimePoint> TableState::NextAged() const {
-  if (births_.empty()) return std::nullopt;
-  const TimePoint oldest = births_.front().at;
+  if (by_age_.empty()) return std::nullopt;
+  const TimePoint oldest = born_[by_age_.first()];
   // A sum that would overflow never comes.
   if (max_age_ >= TimePoint::max() - std::max(oldest, TimePoint())) return std::nullopt;
   return oldest + max_age_;
@@ -336,9 +347,9 @@ void TableState::Change(const TableChanges& changes, const ClockReading& now) {
   if (changes.rate_limiter) limiter_.set_options(*changes.rate_limiter);
   if (changes.max_bytes) SetMaxBytes(*changes.max_bytes);
   if (!changes.max_age || *changes.max_age == max_age_) return;
-  const bool had_births = has_max_age();
+  const bool had_ages = has_max_age();
   max_age_ = *changes.max_age;
-  if (!had_births || !has_max_age()) RebuildBirths(now);
+  if (!had_ages || !has_max_age()) RebuildAges(now);
 }
 
 void TableState::SetPriority(Slot slot, double priority) {
@@ -484,13 +495,11 @@ void TableState::Mutate(std::span<const KeyPriority> updates, std::span<const ui
 void TableState::Reset(Effects* effects) {
   for (const auto& extension : options_.extensions) extension->OnReset();
   auto retired = std::make_shared<RetiredSlots>(&slots_);
-  if (parking_->IsShown(1)) {
-    retired->KeepForSnapshot();
-    parking_->Park(retired);
-  }
+  if (parking_->IsShown(1)) parking_->Park(retired);
   effects->retired_slots.push_back(std::move(retired));
   index_.Clear();
-  births_.clear();
+  by_age_.Clear();
+  born_.Clear();
   if (leases_ != nullptr) leases_->Clear();
   leased_ = 0;
   sampler_->Clear();

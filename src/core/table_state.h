@@ -11,7 +11,6 @@
 #define REVERB_CORE_TABLE_STATE_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -21,11 +20,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/flat_array.h"
 #include "base/paged_array.h"
 #include "core/key_index.h"
 #include "core/leases.h"
 #include "core/rate_limiter.h"
 #include "core/restore.h"
+#include "core/selectors/slot_list.h"
 #include "core/snapshot.h"
 #include "core/table_layout.h"
 #include "reverb/extension.h"
@@ -91,11 +92,24 @@ class TableState {
   int64_t max_bytes() const { return has_max_bytes() ? max_bytes_ : 0; }
   // Returns whether the remover evicts items for this one, by max_size or max_bytes.
   bool IsFullFor(const Item& item) const;
-  // Returns about how much memory the table takes besides chunks: slots, keys, selectors, and slices of items.
+  // Returns about how much memory the table takes besides chunks: slots, keys, selectors, ages, leases, and slices of
+  // items.
   int64_t index_bytes() const {
-    return static_cast<int64_t>(slots_.size() * (sizeof(SlotRecord) + kSelectorBytesPerSlot)) +
+    return static_cast<int64_t>(slots_.size() * (sizeof(SlotRecord) + selector_bytes_per_slot_) +
+                                born_.size() * (sizeof(TimePoint) + SlotList::kBytesPerSlot)) +
            index_.memory_bytes() + episodes_.memory_bytes() + slices_bytes_ +
-           (chunk_uses_ ? chunk_uses_->memory_bytes() : 0);
+           (chunk_uses_ ? chunk_uses_->memory_bytes() : 0) +
+           (leases_ != nullptr ? leases_->memory_bytes() : 0);
+  }
+  // CountCopies() charges what only snapshots keep of the slots, about, until they are destroyed.
+  void ChargeSnapshotsTo(MemoryBudget* budget) { parking_->ChargeTo(budget); }
+  void CountCopies() {
+    constexpr uint64_t kGranule = 4;  // pages
+    if (slots_.pages_copied() - counted_copies_ < kGranule) [[likely]]
+      return;
+    parking_->CountSlots(static_cast<int64_t>((slots_.pages_copied() - counted_copies_) *
+                                              PagedArray<SlotRecord>::kPageMemory));
+    counted_copies_ = slots_.pages_copied();
   }
   // Returns whether a snapshot keeps the data of items that are removed now.
   bool parks_removed_items() const { return parking_->is_open(); }
@@ -132,7 +146,7 @@ class TableState {
   bool has_max_age() const { return max_age_ > Duration(0); }
   bool depends_on_time() const { return has_max_age() || has_leases(); }
   bool AdvanceTo(TimePoint now, Effects* effects, int64_t most = std::numeric_limits<int64_t>::max());
-  // Returns a time at which AdvanceTo() may find something to remove; none before.
+  // Returns the time at which AdvanceTo() next finds something to remove.
   std::optional<TimePoint> NextAged() const;
 
   // --- Leases (table_leases.cc) ---
@@ -225,13 +239,6 @@ class TableState {
   class HookContext;
   static constexpr int64_t kNoMaxBytes = INT64_MAX;
   enum class Removal { kEvicted, kExpired, kDeleted, kAged, kShrunk };
-  // When an item was inserted. The item may be gone: see IsPresent().
-  struct Birth {
-    TimePoint at;
-    uint64_t inserted = 0;  // operation number
-    Slot slot = 0;
-  };
-
   bool has_max_bytes() const { return max_bytes_ != kNoMaxBytes; }
   bool IsTooLarge() const { return size_ > max_size_ || held_bytes_ > max_bytes_; }
   void SetMaxBytes(int64_t max_bytes);
@@ -245,13 +252,10 @@ class TableState {
   void PrefetchEviction() const;
   void Remove(Slot slot, Removal why, Effects* effects);
   void SetPriority(Slot slot, double priority);
-  bool IsPresent(const Birth& birth) const {
-    return birth.slot < slots_.size() && !slots_[birth.slot].is_free() &&
-           slots_[birth.slot].inserted == birth.inserted;
-  }
-  void AddBirth(Slot slot);
-  // Computes births_ from the slots.
-  void RebuildBirths(const ClockReading& now);
+  // Adds the youngest item. `born` must not be before that of the others.
+  void AddAge(Slot slot, TimePoint born);
+  // Computes by_age_ and born_ from the slots.
+  void RebuildAges(const ClockReading& now);
   Status RestoreFreeSlots(const SavedTableState& state);
   Status RestoreCounters(const RateLimiterCounters& counters);
   Status RestoreExtensions(std::span<const SelectorItem> items_by_age, const SavedTableState& state);
@@ -303,6 +307,7 @@ class TableState {
   const std::unique_ptr<Selector> sampler_;
   const std::unique_ptr<Selector> remover_;
   const bool remover_is_deterministic_;
+  const size_t selector_bytes_per_slot_;  // of both together, about
   RateLimiter limiter_;
   int64_t max_size_;
   int32_t max_times_sampled_;
@@ -311,7 +316,8 @@ class TableState {
 
   KeyIndex index_;
   PagedArray<SlotRecord> slots_;
-  uint64_t free_head_ = 0;  // 1 + first free slot; free slots are chained through their keys
+  uint64_t counted_copies_ = 0;  // of its pages
+  uint64_t free_head_ = 0;       // 1 + first free slot; free slots are chained through their keys
   int64_t size_ = 0;
   uint64_t sequence_ = 0;  // number of the last operation that touched an item
 
@@ -322,12 +328,11 @@ class TableState {
   // chunks.
   std::optional<KeyIndex> chunk_uses_;
   int64_t held_bytes_ = 0;
-  // Of both selectors together, about.
-  static constexpr size_t kSelectorBytesPerSlot = 24;
   TableCounts counts_;
 
-  // With max_age only: all present items, oldest first, among others that were removed.
-  std::deque<Birth> births_;
+  // With max_age only: the present items, oldest first, and when each was inserted, by slot.
+  SlotList by_age_;
+  FlatArray<TimePoint> born_;
   TimePoint now_;  // of the last AdvanceTo()
 
   int64_t leased_ = 0;                 // items, of size_, that the sampler does not have

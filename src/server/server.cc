@@ -107,7 +107,8 @@ Result<std::unique_ptr<ServerImpl>> ServerImpl::Start(Options options) {
                                         const std::shared_ptr<Service> service = service_of->lock();
                                         return service ? service->SaveWriters() : std::vector<SavedWriter>();
                                       },
-                                  .shard = server->shard_},
+                                  .shard = server->shard_,
+                                  .budget = &server->store_->budget()},
         loaded.path.value_or(""), std::move(loaded.segments));
   }
   // Leaves room for single calls in addition to the streams, and for a stream of calls for each of them.

@@ -147,6 +147,7 @@ void WriterSession::Receive(InsertMessage message) {
     if (line->under_way > 0 || line->waiting.size() >= kItemsPerOperation) CountWaiting(&to);
     line->waiting.push_back(std::move(to));
   }
+  CountDisconnectedBytes();
 }
 
 void WriterSession::CountWaiting(WaitingItem* item) {
@@ -347,7 +348,8 @@ std::optional<WriterProgress> WriterSession::Progress() const {
 }
 
 void WriterSession::CountDisconnectedBytes() {
-  waiting_charge_.Set(WaitingBytes());
+  waiting_charge_.Set(waiting_chunks_.bytes());
+  slices_charge_.Set(waiting_slices_bytes_);
   const int64_t bytes = is_disconnected_ ? WaitingBytes() : 0;
   if (bytes == counted_disconnected_bytes_) return;
   service_->AddDisconnectedBytes(bytes - counted_disconnected_bytes_);

@@ -183,7 +183,8 @@ class WriterSession : public std::enable_shared_from_this<WriterSession> {
   bool dropping_ GUARDED_BY(mu_) = false;  // DropPending() is not complete
   bool is_disconnected_ GUARDED_BY(mu_) = true;
   int64_t counted_disconnected_bytes_ GUARDED_BY(mu_) = 0;  // as reported to the service
-  MemoryCharge waiting_charge_ GUARDED_BY(mu_) = {service_->memory(), MemoryPart::kWaiting};
+  MemoryCharge waiting_charge_ GUARDED_BY(mu_) = {service_->memory(), MemoryPart::kWaiting};  // chunks
+  MemoryCharge slices_charge_ GUARDED_BY(mu_) = {service_->memory(), MemoryPart::kSessions};
 
   // --- The attached stream, or the last one ---
   std::string client_name_ GUARDED_BY(mu_);

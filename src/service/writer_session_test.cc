@@ -58,6 +58,43 @@ TEST_F(WriterSessionTest, BytesCountTowardsTheWindowToo) {
   session->OnGone();
 }
 
+TEST_F(WriterSessionTest, WhatWaitingItemsTakeBesidesTheirChunksIsUsed) {
+  Create({TableOptions::Queue("q", 1)});
+  auto peer = std::make_shared<FakeInsertPeer>();
+  auto session = service_->OpenInsert(MakeHello(1), peer).value();
+  // Many items of the same chunk: their own memory is most of it.
+  const ChunkRef chunk = test::MakeChunk(store_.get(), 1, 0, 2);
+  constexpr int64_t kWaiting = 1000;
+  const auto message = [&](uint64_t first, uint64_t count) {
+    InsertMessage items;
+    for (uint64_t number = first; number < first + count; ++number) {
+      Item item = MakeItem(number, "q");
+      item.trajectory =
+          Trajectory::Create(std::vector<ColumnSpec>{{.slices = {{chunk, 0, 0, 1}, {chunk, 0, 1, 1}}}})
+              .value();
+      items.items.push_back(std::move(item));
+    }
+    return items;
+  };
+  session->OnMessage(message(1, 1));
+  const MemoryBudget::Usage stored = store_->budget().usage();
+  session->OnMessage(message(2, kWaiting / 2));
+  session->OnMessage(message(2 + kWaiting / 2, kWaiting / 2));
+  const MemoryBudget::Usage usage = store_->budget().usage();
+  EXPECT_EQ(usage.chunks, chunk->bytes());
+  EXPECT_EQ(usage.waiting, chunk->bytes());
+  EXPECT_GT(usage.sessions, stored.sessions + kWaiting * 100);
+  EXPECT_EQ(usage.total() - stored.total(), usage.sessions - stored.sessions);
+  EXPECT_EQ(service_->Info().value().memory.used, usage.total());
+  std::vector<Sample> samples;
+  while (samples.size() < kWaiting) {
+    ASSERT_OK(tables_[0]->Sample(kWaiting - static_cast<int64_t>(samples.size()), true, {}, &samples));
+  }
+  EXPECT_EQ(store_->budget().usage().sessions, stored.sessions);
+  EXPECT_EQ(store_->budget().usage().waiting, 0);
+  session->OnGone();
+}
+
 TEST_F(WriterSessionTest, UnsentConfirmationsAreCombined) {
   Create({TableOptions::Queue("q", 100)});
   auto peer = std::make_shared<FakeInsertPeer>();

@@ -37,6 +37,21 @@ class Checkpoints(ProgramTest):
         self.assertIn(f"loaded 5 items from {path}", out)
         self.assertIn(f"checkpoints in {self.root}: when asked for; the latest is kept", out)
 
+    def test_a_checkpoint_that_is_larger_than_the_memory_limit(self):
+        words = ("--table", "t:uniform:fifo:1000000", "--checkpoint", str(self.root))
+        server = self.serve(*words)
+        bench = ("bench", "insert", "--address", server.address, "--table", "t", "--size", "1000000")
+        self.expect((*bench, "--seconds", "0.3", "--rounds", "1"), OK)
+        size = self.table(server, "t")["size"]
+        self.expect(("checkpoint", "save", server.address), OK)
+        server.stop()
+        self.assertGreater(size, 20)
+        remedies = ("raise memory_limit to", "[storage]")
+        self.expect(("serve", *words, "--memory-limit", "16MiB", "--port", "0"), FAILED, "= 16777216 leaves", *remedies)
+        tier = ("--storage-path", str(self.folder / "tier"), "--storage-disk-limit", f"{4 * size + 64}MB")
+        server = self.serve(*words, "--memory-limit", "16MiB", *tier)
+        self.assertEqual(self.table(server, "t")["size"], size)
+
     def test_at_the_end_and_every_so_often(self):
         words = ("--checkpoint-on-stop", "--checkpoint-every", "1h")
         server = self.serve("--table", "t", "--checkpoint", str(self.root), *words)

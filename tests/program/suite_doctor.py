@@ -67,6 +67,13 @@ class Doctor(ProgramTest):
         self.assertEqual(found["headroom"]["verdict"], "warning")
         self.assertIn("lower max_bytes to", found["headroom"]["advice"])
 
+    def test_a_memory_limit_above_what_there_is(self):
+        server = self.serve("--table", "t", "--memory-limit", "1000 TiB")
+        found = self.examine(server.address)
+        self.assertEqual(found["headroom"]["verdict"], "warning")
+        self.assertIn("with memory_limit 1000 TiB it may need", found["headroom"]["text"])
+        self.assertIn("lower memory_limit to", found["headroom"]["advice"])
+
     def test_a_folder_that_cannot_be_written(self):
         server = self.serve("--table", "t")
         found = self.examine(server.address, "--checkpoint", "/proc", code=FAILED)

@@ -73,6 +73,13 @@ class Info(ProgramTest):
         over_grpc = run("info", server.address, env=environment(REVERB_LOCAL="0"))
         self.assertIn(f" at {server.address} (gRPC), up ", over_grpc.stdout)
 
+    def test_shows_the_memory_of_streams(self):
+        server = self.serve("--table", "t:uniform:fifo:100:min_size=5", "--memory-limit", "16MiB")
+        for _ in range(2):
+            self.start_client("sample", server.address, "t", 1)
+        wait_until("two streams", lambda: self.info(server)["memory"]["sessions"] >= 2 << 14)
+        self.assertRegex(self.expect(("info", server.address), OK), r"\nmemory: .*, [0-9.]+ KiB sessions\n")
+
     def test_a_server_without_a_local_endpoint(self):
         (self.folder / "server.toml").write_text('[server]\nlocal = false\n[[table]]\nname = "t"\n')
         info = self.info(self.serve("--config", self.folder / "server.toml"))

@@ -29,7 +29,7 @@
 
 namespace reverb::test {
 
-class FakeFileSystem final : public internal::FileSystem {
+class FakeFileSystem : public internal::FileSystem {
  public:
   // With this seed, a crash deterministically loses everything that may be lost.
   static constexpr uint64_t kLoseAll = 0;

@@ -99,7 +99,11 @@ class DmReverbSource final : public CheckpointSource {
     }
     ChunkConverter converter(store.options().limits);
     REVERB_RETURN_IF_ERROR(ForEachRecord(
-        kChunks, [&](std::string_view record) { return AddChunk(record, &converter, &store, &chunks); },
+        kChunks,
+        [&](std::string_view record) {
+          REVERB_RETURN_IF_ERROR(CheckRoomToLoad(store.budget().total(), path_, store));
+          return AddChunk(record, &converter, &store, &chunks);
+        },
         progress));
     // Checks all references before the first item: an incomplete checkpoint is not loaded in part.
     for (size_t i = 0; i < items_.size(); ++i) {

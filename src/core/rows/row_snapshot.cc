@@ -10,22 +10,54 @@
 
 namespace reverb::internal {
 
-ParkedRows::~ParkedRows() {
+void ParkedRows::Share() {
   MutexLock lock(&mu_);
-  // Before the chunks are freed: the accounts may belong to another store once the last chunk is gone.
-  if (bytes_ != 0) ledger_->CountParked(-bytes_);
+  is_shared_ = true;
+  first_page_ = 0;  // the other snapshot shows all slots
 }
 
-void ParkedRows::Park(ChunkRef chunk, bool is_unstored) {
+ParkedRows::Page* ParkedRows::PageOf(uint32_t slot) {
+  const uint32_t page = slot >> kSlotsPerPageShift;
+  return page < first_page_ ? nullptr : &pages_[page];
+}
+
+ChunkRef ParkedRows::Park(uint32_t slot, ChunkRef chunk, bool is_unstored) {
   MutexLock lock(&mu_);
+  Page* const page = PageOf(slot);
+  if (page == nullptr) return chunk;
   if (is_unstored) {
     // The payload of a tiered chunk was pinned by its row, and stays in memory.
-    const int64_t bytes = chunk->own_bytes() + (chunk->is_tiered() ? chunk->bytes() : 0);
-    ledger_ = chunk->ledger();
-    ledger_->CountParked(bytes);
-    bytes_ += bytes;
+    page->counted.Add(chunk->ledger(), chunk->own_bytes() + (chunk->is_tiered() ? chunk->bytes() : 0));
   }
-  chunks_.push_back(std::move(chunk));
+  page->chunks.push_back(std::move(chunk));
+  return {};
+}
+
+RowHead ParkedRows::Park(uint32_t slot, RowHead head) {
+  MutexLock lock(&mu_);
+  Page* const page = PageOf(slot);
+  if (page == nullptr) return head;
+  if (page->heads.empty()) page->heads_charge = MemoryCharge(budget_, MemoryPart::kIndex);
+  page->heads_charge.Set(page->heads_charge.bytes() + static_cast<int64_t>(head.memory_bytes()));
+  page->heads.push_back(std::move(head));
+  return {};
+}
+
+void ParkedRows::ReleaseBefore(uint32_t end) {
+  std::vector<Page> released;  // freed after the lock
+  MutexLock lock(&mu_);
+  if (is_shared_) return;
+  first_page_ = std::max(first_page_, end >> kSlotsPerPageShift);
+  while (!pages_.empty() && pages_.begin()->first < first_page_) {
+    released.push_back(std::move(pages_.begin()->second));
+    pages_.erase(pages_.begin());
+  }
+}
+
+void RowTableSnapshot::ChargeTo(MemoryBudget* budget) {
+  charge_ = MemoryCharge(
+      budget, MemoryPart::kIndex,
+      static_cast<int64_t>(records_.capacity() * sizeof(Record) + parts_.capacity() * sizeof(Part)));
 }
 
 RowTableSnapshot::RowTableSnapshot(int64_t expected_rows) {
@@ -62,9 +94,12 @@ SavedRow RowTableSnapshot::row(size_t index) const {
 
 // --- Capturing ------------------------------------------------------------------------------------
 
-void RowState::Capture(RowTableSnapshot* snapshot) {
-  snapshot->parked_ = parked_.lock();
-  if (snapshot->parked_ == nullptr) parked_ = snapshot->parked_ = std::make_shared<ParkedRows>();
+void RowState::Capture(RowTableSnapshot* snapshot, MemoryBudget* budget) {
+  if ((snapshot->parked_ = parked_.lock()) != nullptr) {
+    snapshot->parked_->Share();
+  } else {
+    parked_ = snapshot->parked_ = std::make_shared<ParkedRows>(budget);
+  }
   SavedRowTable& table = snapshot->table_;
   table.settings = options_;
   table.counts = counts_;
@@ -130,16 +165,16 @@ void RowState::Capture(RowTableSnapshot* snapshot) {
   }
 }
 
-void RowState::Discard(ChunkRef chunk, bool is_unstored, RowEffects* effects) {
+void RowState::Discard(SlotIndex slot, ChunkRef chunk, bool is_unstored, RowEffects* effects) {
   if (const std::shared_ptr<ParkedRows> parked = parked_.lock()) {
-    return parked->Park(std::move(chunk), is_unstored);
+    chunk = parked->Park(slot, std::move(chunk), is_unstored);
   }
-  effects->released.push_back(std::move(chunk));
+  if (chunk) effects->released.push_back(std::move(chunk));
 }
 
-void RowState::Discard(RowHead head) {
+void RowState::Discard(SlotIndex slot, RowHead head) {
   if (head.block() == nullptr) return;
-  if (const std::shared_ptr<ParkedRows> parked = parked_.lock()) parked->Park(std::move(head));
+  if (const std::shared_ptr<ParkedRows> parked = parked_.lock()) parked->Park(slot, std::move(head));
 }
 
 // --- Restoring ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 // as given back: not consumed, in their old place.
 //
 // Taking a snapshot copies the records of rows, which refer to keys, tags and chunks where they are. What the table
-// drops or replaces meanwhile is parked for the snapshot (ParkedRows), so that this stays readable and the table's lock
+// drops or replaces meanwhile is parked for the snapshot (ParkedRows), until that has been read, so that this stays readable and the table's lock
 // is held for a copy of contiguous memory only.
 //
 // Threads: a RowTableSnapshot is immutable; several threads may read it, and it may be destroyed on any thread.
@@ -13,6 +13,7 @@
 #define REVERB_CORE_ROWS_ROW_SNAPSHOT_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +21,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "base/mutex.h"
+#include "core/parked_count.h"
 #include "core/rows/row_head.h"
 #include "reverb/row_table_options.h"
 #include "tensor/chunk.h"
@@ -81,27 +84,39 @@ struct SavedRow {
   std::vector<SavedRowPart> parts = {};
 };
 
-// Keeps what a table no longer needs and a snapshot may show. Freed with the last snapshot. Counts the bytes of chunks
-// as parked.
+// Keeps what a table no longer needs and a snapshot may show, by the slots of the rows: a reader releases those that it has
+// finished with. Snapshots that exist at a time share one object, which then keeps everything until the last one is gone.
+// Counts the bytes of chunks as parked, and charges the rest to the index.
 class ParkedRows {
  public:
-  ParkedRows() = default;
+  // `budget` may be null, and must outlive the snapshots.
+  explicit ParkedRows(MemoryBudget* budget) : budget_(budget) {}
   ParkedRows(const ParkedRows&) = delete;
   ParkedRows& operator=(const ParkedRows&) = delete;
-  ~ParkedRows();
-  // `is_unstored`: nothing else stores the chunk any more.
-  void Park(ChunkRef chunk, bool is_unstored) EXCLUDES(mu_);
-  void Park(RowHead head) EXCLUDES(mu_) {
-    MutexLock lock(&mu_);
-    heads_.push_back(std::move(head));
-  }
+  // Another snapshot uses this object.
+  void Share() EXCLUDES(mu_);
+  // Each returns what no snapshot needs, to be freed by the caller. `is_unstored`: nothing else stores the chunk any more.
+  ChunkRef Park(uint32_t slot, ChunkRef chunk, bool is_unstored) EXCLUDES(mu_);
+  RowHead Park(uint32_t slot, RowHead head) EXCLUDES(mu_);
+  // The snapshot does not need the rows of slots below `end` any more. Slots must not decrease.
+  void ReleaseBefore(uint32_t end) EXCLUDES(mu_);
 
  private:
+  static constexpr int kSlotsPerPageShift = 10;
+  struct Page {
+    std::vector<ChunkRef> chunks;
+    std::vector<RowHead> heads;
+    MemoryCharge heads_charge;
+    ParkedCount counted;  // destroyed first
+  };
+  // Returns null if no snapshot needs the slot.
+  Page* PageOf(uint32_t slot) REQUIRES(mu_);
+
+  MemoryBudget* const budget_;
   Mutex mu_;
-  std::vector<ChunkRef> chunks_ GUARDED_BY(mu_);
-  std::vector<RowHead> heads_ GUARDED_BY(mu_);
-  ChunkLedger* ledger_ GUARDED_BY(mu_) = nullptr;  // that of all chunks: they are of one store
-  int64_t bytes_ GUARDED_BY(mu_) = 0;              // counted as parked
+  bool is_shared_ GUARDED_BY(mu_) = false;
+  uint32_t first_page_ GUARDED_BY(mu_) = 0;  // those before were released
+  std::map<uint32_t, Page> pages_ GUARDED_BY(mu_);
 };
 
 class RowTableSnapshot {
@@ -114,6 +129,13 @@ class RowTableSnapshot {
   size_t num_rows() const { return records_.size(); }
   // Returns a copy of a row; slots ascend.
   SavedRow row(size_t index) const;
+  // The caller has finished with the rows up to `index`: frees what the table has removed of them. They must not be read
+  // any more.
+  void ReleaseThrough(size_t index) const {
+    parked_->ReleaseBefore(index + 1 == records_.size() ? UINT32_MAX : records_[index + 1].slot);
+  }
+  // Charges the memory of this object to the budget, which must outlive it.
+  void ChargeTo(MemoryBudget* budget);
   // Calls visit(chunk) for each chunk of each row.
   template <typename Visit>
   void ForEachChunk(Visit visit) const {
@@ -144,6 +166,7 @@ class RowTableSnapshot {
   std::vector<Record> records_;
   std::vector<Part> parts_;
   std::shared_ptr<ParkedRows> parked_;
+  MemoryCharge charge_;
 };
 
 }  // namespace reverb::internal

@@ -107,9 +107,9 @@ RowState::RowState(RowTableOptions options, uint64_t first_id)
 
 RowState::~RowState() {
   RowEffects effects;
-  for (Row& row : rows_) {
-    for (Part& part : row.parts) ReleasePart(&part, &effects);
-    Discard(std::move(row.head));
+  for (SlotIndex slot = 0; slot < rows_.size(); ++slot) {
+    for (Part& part : rows_[slot].parts) ReleasePart(slot, &part, &effects);
+    Discard(slot, std::move(rows_[slot].head));
   }
 }
 
@@ -352,13 +352,13 @@ Result<RowFate> RowState::Store(const Write& write, RowWrite* row, RowEffects* e
   if (slot) {
     RowHead& head = rows_[*slot].head;
     head_bytes_ -= head.memory_bytes();
-    Discard(head.SetTags(row->tags, names_));
+    Discard(*slot, head.SetTags(row->tags, names_));
     head_bytes_ += head.memory_bytes();
     ++counts_.updated;
   } else {
     slot = AddRow(write, *row);
   }
-  if (row->chunk) AddPart(&rows_[*slot], write, std::move(row->chunk), effects);
+  if (row->chunk) AddPart(*slot, write, std::move(row->chunk), effects);
   Refresh(*slot);
   return RowFate::kStored;
 }
@@ -413,7 +413,8 @@ RowState::SlotIndex RowState::AddRow(const Write& write, const RowWrite& row) {
   return slot;
 }
 
-void RowState::AddPart(Row* row, const Write& write, ChunkRef chunk, RowEffects* effects) {
+void RowState::AddPart(SlotIndex slot, const Write& write, ChunkRef chunk, RowEffects* effects) {
+  Row* const row = &rows_[slot];
   CountStoredChunk(chunk);
   counts_.bytes += static_cast<int64_t>(chunk->bytes());
   const int64_t lag = write.mode.version.value_or(row->version) - row->version;
@@ -431,15 +432,15 @@ void RowState::AddPart(Row* row, const Write& write, ChunkRef chunk, RowEffects*
       return !is_used;
     });
     if (!is_hidden) continue;
-    ReleasePart(&row->parts[i], effects);
+    ReleasePart(slot, &row->parts[i], effects);
     row->parts.erase(row->parts.begin() + static_cast<ptrdiff_t>(i));
   }
 }
 
-void RowState::ReleasePart(Part* part, RowEffects* effects) {
+void RowState::ReleasePart(SlotIndex slot, Part* part, RowEffects* effects) {
   counts_.bytes -= static_cast<int64_t>(part->chunk->bytes());
   const bool is_unstored = part->chunk->ledger() != nullptr && part->chunk->DropItemRef();
-  Discard(std::move(part->chunk), is_unstored, effects);
+  Discard(slot, std::move(part->chunk), is_unstored, effects);
 }
 
 Result<std::vector<std::string>> RowState::End(std::span<const std::string> keys, RowEnding ending,
@@ -504,9 +505,9 @@ void RowState::Drop(SlotIndex slot, Why why, RowEffects* effects) {
   Refresh(slot);
   for (View& view : views_) view.ready_since.erase(row.sequence);
   by_key_.erase(slot);
-  for (Part& part : row.parts) ReleasePart(&part, effects);
+  for (Part& part : row.parts) ReleasePart(slot, &part, effects);
   head_bytes_ -= row.head.memory_bytes();
-  Discard(std::move(row.head));
+  Discard(slot, std::move(row.head));
   row = Row();
   free_.push_back(slot);
   if (group != kNone) {

@@ -170,7 +170,8 @@ class RowState {
 
   // --- Checkpoints (row_snapshot.cc) ---
   // Fills a new snapshot, which stays readable while the table changes and after it is destroyed.
-  void Capture(RowTableSnapshot* snapshot);
+  // What the snapshot keeps later is charged to the budget, which may be null.
+  void Capture(RowTableSnapshot* snapshot, MemoryBudget* budget = nullptr);
   // Restore a table without rows: BeginRestore(), RestoreRow() for each row, FinishRestore(). DATA_LOSS if the saved
   // table is not consistent; the object can only be destroyed then. Acknowledgements are kept for consumers of the same
   // name. The settings are those of this object; `group_size` must be the saved one.
@@ -279,12 +280,12 @@ class RowState {
   Result<RowFate> Judge(const Write& write, const RowWrite& row, RowWaitReason* reason) const;
   Status CheckColumns(const Write& write, const RowWrite& row, const Row* existing) const;
   SlotIndex AddRow(const Write& write, const RowWrite& row);
-  void AddPart(Row* row, const Write& write, ChunkRef chunk, RowEffects* effects);
-  void ReleasePart(Part* part, RowEffects* effects);
+  void AddPart(SlotIndex slot, const Write& write, ChunkRef chunk, RowEffects* effects);
+  void ReleasePart(SlotIndex slot, Part* part, RowEffects* effects);
   // Free what the table no longer needs, or keep it as long as a snapshot may show it. `is_unstored`: nothing else stores
   // the chunk.
-  void Discard(ChunkRef chunk, bool is_unstored, RowEffects* effects);
-  void Discard(RowHead head);
+  void Discard(SlotIndex slot, ChunkRef chunk, bool is_unstored, RowEffects* effects);
+  void Discard(SlotIndex slot, RowHead head);
   void Drop(SlotIndex slot, Why why, RowEffects* effects);
   void DropUnit(SlotIndex slot, Why why, RowEffects* effects);
   // Drops a row, which may have been what others of its group waited for to be dropped.

@@ -595,6 +595,7 @@ ConcurrentRows::Snapshots ConcurrentRows::TakeSnapshots(
   }
   for (const auto& table : tables) {
     snapshots.tables.push_back(std::make_unique<RowTableSnapshot>(table->size()));
+    snapshots.tables.back()->ChargeTo(&table->environment_.store->budget());
   }
   // Measured in real time, whatever clock the tables use.
   std::optional<std::chrono::steady_clock::time_point> first_locked;
@@ -603,12 +604,16 @@ ConcurrentRows::Snapshots ConcurrentRows::TakeSnapshots(
     if (!first_locked) first_locked = std::chrono::steady_clock::now();
   }
   for (size_t i = 0; i < tables.size(); ++i) {
-    tables[i]->state_->Capture(snapshots.tables[i].get());
+    tables[i]->state_->Capture(snapshots.tables[i].get(), &tables[i]->environment_.store->budget());
     snapshots.tables[i]->mutable_table().created_by_client = tables[i]->environment_.created_by_client;
   }
   if (at_cut) at_cut();
   for (ConcurrentRows* const table : order) table->mu_.Unlock();
   snapshots.locks_held = std::chrono::steady_clock::now() - *first_locked;
+  // The table may have grown since its snapshot was allocated.
+  for (size_t i = 0; i < tables.size(); ++i) {
+    snapshots.tables[i]->ChargeTo(&tables[i]->environment_.store->budget());
+  }
   return snapshots;
 }
 

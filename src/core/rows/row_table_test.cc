@@ -336,6 +336,46 @@ TEST_F(RowTableTest, RemovedRowsThatASnapshotShowsCountAsParked) {
   EXPECT_EQ(budget.usage().chunks, 0);
 }
 
+TEST_F(RowTableTest, RemovedRowsAreFreedOnceTheSnapshotWasReadSoFar) {
+  Open({.consumers = {"train"}}, {.memory_limit = int64_t{1} << 30});
+  const MemoryBudget& budget = store_->budget();
+  constexpr size_t kRows = 5000;
+  std::vector<std::string> keys;
+  std::vector<RowWrite> rows;
+  for (size_t i = 0; i < kRows; ++i) {
+    keys.push_back("row " + std::to_string(i));
+    rows.push_back(MakeRow(keys.back(), {10}));
+  }
+  Put({.columns = {"x"}}, std::move(rows))->rows.clear();
+  const int64_t one = budget.usage().stored / static_cast<int64_t>(kRows);
+  const int64_t index = budget.usage().index;
+  ConcurrentRows::Snapshots snapshots = ConcurrentRows::TakeSnapshots(std::vector{table_});
+  const RowTableSnapshot& shown = *snapshots.tables[0];
+  EXPECT_GT(budget.usage().index, index + static_cast<int64_t>(kRows) * 60) << "the records of the snapshot";
+  ASSERT_THAT(table_->Delete(std::span(keys).first(1000)), test::IsOkAndHolds(1000));
+  EXPECT_EQ(budget.usage().parked, 1000 * one);
+  shown.ReleaseThrough(2999);
+  EXPECT_EQ(budget.usage().parked, 0);
+  EXPECT_EQ(budget.usage().chunks, budget.usage().stored);
+  // Of rows that are removed now, it has read two pages of 1024.
+  ASSERT_THAT(table_->Delete(std::span(keys).subspan(1000)), test::IsOkAndHolds(4000));
+  EXPECT_EQ(budget.usage().parked, (static_cast<int64_t>(kRows) - 2048) * one);
+  EXPECT_EQ(shown.row(3000).key, keys[3000]);
+  // A second snapshot may show what the first one has read.
+  Put({.columns = {"x"}}, {MakeRow("late", {10})})->rows.clear();
+  ConcurrentRows::Snapshots second = ConcurrentRows::TakeSnapshots(std::vector{table_});
+  shown.ReleaseThrough(kRows - 1);
+  ASSERT_THAT(table_->Delete(std::vector<std::string>{"late"}), test::IsOkAndHolds(1));
+  EXPECT_EQ(second.tables[0]->row(0).key, "late");
+  EXPECT_GE(budget.usage().parked, one);
+  snapshots.tables.clear();
+  EXPECT_EQ(second.tables[0]->row(0).key, "late");
+  second.tables.clear();
+  EXPECT_EQ(budget.usage().chunks, 0);
+  table_.reset();
+  EXPECT_EQ(budget.usage().index, 0);
+}
+
 TEST_F(RowTableTest, ParkedRowsOfATieredStoreCountWithTheirPinnedData) {
   test::FakeFileSystem files;
   Result<ChunkTierPtr> tier = ChunkTier::Open(

@@ -1,4 +1,4 @@
-// Fifo and Lifo: a doubly linked list of the slots, oldest first; and those that came back from a lease, by age.
+// Fifo and Lifo: a linked list of the slots, oldest first; and those that came back from a lease, by age.
 //
 // The list is in order of insertion. A slot that comes back may belong anywhere in it, so the pick is the older
 // (with Lifo, the newer) of the ends of both.
@@ -9,8 +9,8 @@
 #include <memory>
 #include <span>
 
-#include "base/flat_array.h"
 #include "core/selectors/selectors_internal.h"
+#include "core/selectors/slot_list.h"
 #include "reverb/selector.h"
 
 namespace reverb::internal {
@@ -23,14 +23,7 @@ class OrderSelector final : public Selector {
 
   SelectorOptions options() const override { return options_; }
 
-  void Insert(const SelectorItem& item) override {
-    const Slot slot = item.slot;
-    if (slot >= links_.size()) links_.Resize(static_cast<size_t>(slot) + 1);
-    assert(!IsPresent(slot));
-    links_[slot] = {newest_, kNoPosition};
-    (newest_ == kNoPosition ? oldest_ : links_[newest_].newer) = slot;
-    newest_ = slot;
-  }
+  void Insert(const SelectorItem& item) override { list_.Append(item.slot); }
 
   // Selects by insertion order; ignores priorities.
   void Update(std::span<const SelectorItem> items) override { (void)items; }
@@ -43,19 +36,13 @@ class OrderSelector final : public Selector {
         return;
       }
     }
-    assert(slot < links_.size() && IsPresent(slot));
-    const Link link = links_[slot];
-    (link.older == kNoPosition ? oldest_ : links_[link.older].newer) = link.newer;
-    (link.newer == kNoPosition ? newest_ : links_[link.newer].older) = link.older;
-    links_[slot] = Link();
+    list_.Remove(slot);
   }
 
   // Deletes to undo are those of sampled slots, which were older (with Lifo, newer) than all slots of the list.
   void Undelete(const SelectorItem& item) override {
-    if (is_lifo_ || oldest_ == kNoPosition) return Insert(item);
-    links_[item.slot] = {kNoPosition, oldest_};
-    links_[oldest_].older = item.slot;
-    oldest_ = item.slot;
+    if (is_lifo_) return list_.Append(item.slot);
+    list_.Prepend(item.slot);
   }
 
   void Reinsert(const SelectorItem& item, const std::function<uint64_t(Slot)>& inserted_of) override {
@@ -65,41 +52,30 @@ class OrderSelector final : public Selector {
 
   void Clear() override {
     returned_.clear();
-    links_.Clear();
-    oldest_ = newest_ = kNoPosition;
+    list_.Clear();
   }
 
   void Sample(std::span<Selection> out) override {
-    const Slot pick = returned_.empty() ? (is_lifo_ ? newest_ : oldest_) : PickReturned();
-    assert(out.empty() || pick != kNoPosition);
+    const Slot pick = returned_.empty() ? End() : PickReturned();
+    assert(out.empty() || pick != SlotList::kNone);
     for (Selection& selection : out) selection = {pick, 1.0};
   }
 
-  void Prefetch(Slot slot) const override {
-    if (slot < links_.size()) __builtin_prefetch(&links_[slot], 1);
-  }
+  void Prefetch(Slot slot) const override { list_.Prefetch(slot); }
 
  private:
-  struct Link {
-    uint32_t older = kNoPosition;
-    uint32_t newer = kNoPosition;
-  };
-
+  Slot End() const { return is_lifo_ ? list_.last() : list_.first(); }
   // The pick, if some slots came back.
   Slot PickReturned() const {
-    const uint32_t end = is_lifo_ ? newest_ : oldest_;
+    const Slot end = End();
     const auto& [inserted, slot] = is_lifo_ ? *returned_.rbegin() : *returned_.begin();
-    if (end == kNoPosition) return slot;
+    if (end == SlotList::kNone) return slot;
     return (inserted_of_(end) < inserted) == is_lifo_ ? slot : end;
   }
 
-  bool IsPresent(Slot slot) const { return links_[slot].older != kNoPosition || oldest_ == slot; }
-
   const SelectorOptions options_;
   const bool is_lifo_;
-  FlatArray<Link> links_;  // by slot
-  uint32_t oldest_ = kNoPosition;
-  uint32_t newest_ = kNoPosition;
+  SlotList list_;                      // oldest first
   std::map<uint64_t, Slot> returned_;  // by SelectorItem::inserted; mostly empty
   std::function<uint64_t(Slot)> inserted_of_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/selectors/selectors_internal.h"
+#include "core/selectors/slot_list.h"
 #include "core/selectors/slot_set.h"
 
 namespace reverb {
@@ -30,6 +31,24 @@ Status CheckItems(const Selector& selector, std::span<const SelectorItem> items)
     seen.Insert(item.slot);
   }
   return Status::Ok();
+}
+
+size_t SelectorBytesPerSlot(SelectorOptions::Kind kind) {
+  switch (kind) {
+    case SelectorOptions::Kind::kFifo:
+    case SelectorOptions::Kind::kLifo:
+      return SlotList::kBytesPerSlot;
+    case SelectorOptions::Kind::kUniform:
+      return 8;  // two arrays of positions
+    case SelectorOptions::Kind::kMinHeap:
+    case SelectorOptions::Kind::kMaxHeap:
+      return 28;  // an entry, and its position
+    case SelectorOptions::Kind::kPrioritized:
+      return 10;  // a weight, the sums above it, and a bit
+    case SelectorOptions::Kind::kCustom:
+      break;
+  }
+  return 24;
 }
 
 }  // namespace internal

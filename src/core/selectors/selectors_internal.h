@@ -21,6 +21,9 @@ std::unique_ptr<Selector> MakeUniformSelector(const SelectorOptions& options);
 std::unique_ptr<Selector> MakeHeapSelector(const SelectorOptions& options);  // kMinHeap, kMaxHeap
 std::unique_ptr<Selector> MakePrioritizedSelector(const SelectorOptions& options);
 
+// Returns about how much memory a selector of this kind takes for each slot. Custom ones are taken for some array.
+size_t SelectorBytesPerSlot(SelectorOptions::Kind kind);
+
 inline Random MakeRandom(const SelectorOptions& options) {
   return Random(options.seed.has_value() ? *options.seed : EntropySeed());
 }
