@@ -48,7 +48,7 @@ void RetiredSlots::DropItemRefs(size_t page) {
   Page& to = pages_[page];
   if (to.holds != Holds::kStoredItems) return;
   to.holds = Holds::kItems;
-  ForEachItem(page, [&](const SlotRecord& record) REQUIRES(mu_) {
+  ForEachItem(page, [&](const SlotRecord& record) {
     Trajectory::ForEachChunk(record.trajectory, [&](Chunk* chunk) {
       if (!chunk->DropItemRef() || !IsShown(record)) return;
       to.parked.Add(chunk->ledger(), chunk->own_bytes());
@@ -63,7 +63,7 @@ void RetiredSlots::Free(size_t page, bool shown_too) {
   const bool has_unshown = from.holds == Holds::kItems;
   if (from.holds == Holds::kNothing || (!has_unshown && !shown_too)) return;
   if (shown_too) from.parked.Clear();  // before the chunks are freed
-  ForEachItem(page, [&](const SlotRecord& record) REQUIRES(mu_) {
+  ForEachItem(page, [&](const SlotRecord& record) {
     if (IsShown(record) ? shown_too : has_unshown) Trajectory::Adopt(record.trajectory);
   });
   from.holds = shown_too ? Holds::kNothing : Holds::kShownItems;
