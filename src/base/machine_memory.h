@@ -10,7 +10,8 @@
 namespace reverb::internal {
 
 // Returns the memory of the machine or, if that is less, the smallest limit of the process's control groups (versions
-// 1 and 2; of version 2 both memory.max and memory.high) and of those above them. `root` precedes the paths below /proc and /sys, for tests.
+// 1 and 2; of version 2 both memory.max and memory.high) and of those above them. `root` precedes the paths below /proc
+// and /sys, for tests.
 int64_t UsableMemoryBytes(const std::string& root = "");
 
 // Returns UsableMemoryBytes() × 0.8, the default limit of a server: the rest is for the system, its page cache, and

@@ -5,8 +5,8 @@
 // as given back: not consumed, in their old place.
 //
 // Taking a snapshot copies the records of rows, which refer to keys, tags and chunks where they are. What the table
-// drops or replaces meanwhile is parked for the snapshot (ParkedRows), until that has been read, so that this stays readable and the table's lock
-// is held for a copy of contiguous memory only.
+// drops or replaces meanwhile is parked for the snapshot (ParkedRows), until that has been read, so that this stays
+// readable and the table's lock is held for a copy of contiguous memory only.
 //
 // Threads: a RowTableSnapshot is immutable; several threads may read it, and it may be destroyed on any thread.
 #ifndef REVERB_CORE_ROWS_ROW_SNAPSHOT_H_
